@@ -1,0 +1,28 @@
+PYTHON ?= python3
+SEED ?= 0
+VENV := .venv
+READY := $(VENV)/.ready
+
+.PHONY: train test check clean
+
+# Train PERDQN on CartPole-v1 and evaluate it.
+train: $(READY)
+	$(VENV)/bin/python -m examples.cartpole --seed $(SEED)
+
+# All tests, the slow ones too.
+test: $(READY)
+	$(VENV)/bin/python -m pytest
+
+# Format, lint and types.
+check: $(READY)
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --editable ".[dev]" --constraint constraints.txt
+	touch $(READY)
+
+clean:
+	rm -rf $(VENV) dist
