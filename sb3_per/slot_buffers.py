@@ -1,0 +1,130 @@
+"""SB3's replay storage, read by slot: ``row * n_envs + env`` names one transition."""
+
+from typing import Any
+
+import numpy as np
+import torch as th
+from numpy.typing import NDArray
+from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
+from stable_baselines3.common.type_aliases import ReplayBufferSamples
+from stable_baselines3.common.vec_env import VecNormalize
+
+from sb3_per.n_step import n_step_windows
+from sb3_per.priorities import require
+from sb3_per.sum_tree import IntArray
+
+
+class SlotReplayBuffer(ReplayBuffer):
+    """
+    A ``ReplayBuffer`` whose transitions can be gathered by slot, which SB3's cannot: it picks
+    environments at random.
+
+    :param args: As for ``ReplayBuffer``.
+    :param n_steps: Steps in the return, as in ``NStepReplayBuffer``; not with
+        ``optimize_memory_usage``.
+    :param gamma: Discount factor of the n-step return, in [0, 1].
+    """
+
+    def __init__(self, *args: Any, n_steps: int = 1, gamma: float = 0.99, **kwargs: Any) -> None:
+        require(
+            isinstance(n_steps, int) and n_steps >= 1,
+            "n_steps must be a whole number of at least 1",
+            n_steps,
+        )
+        require(0 <= gamma <= 1, "gamma must lie in [0, 1]", gamma)
+        super().__init__(*args, **kwargs)
+        require(
+            n_steps == 1 or not self.optimize_memory_usage,
+            "n_steps must be 1 with optimize_memory_usage",
+            n_steps,
+        )
+        self.n_steps = n_steps
+        self.gamma = gamma
+
+    @property
+    def n_slots(self) -> int:
+        """How many transitions of single environments fit in."""
+        return self.buffer_size * self.n_envs
+
+    @property
+    def n_stored(self) -> int:
+        """How many slots hold a transition: the first ``n_stored`` ones."""
+        return self.size() * self.n_envs
+
+    @property
+    def n_drawable(self) -> int:
+        """How many slots hold a transition that can be drawn: N in the weights."""
+        return self.n_stored - (0 if self.barred_row is None else self.n_envs)
+
+    @property
+    def barred_row(self) -> int | None:
+        """The write head of full memory-optimised storage: its observation is a next one."""
+        return self.pos if self.optimize_memory_usage and self.full else None
+
+    def slots_of(self, row: int) -> IntArray:
+        """The slots of a row, shape (n_envs,)."""
+        return np.arange(row * self.n_envs, (row + 1) * self.n_envs)
+
+    def gather(self, slots: IntArray, env: VecNormalize | None = None) -> ReplayBufferSamples:
+        """
+        The transitions in slots, as ``ReplayBuffer`` (or ``NStepReplayBuffer``) would sample them.
+
+        :param slots: Slots that hold transitions, shape (B,).
+        :param env: Normalizes observations and rewards, if given.
+        """
+        if self.n_steps == 1:
+            last_slots, discounts = slots, None
+            rewards = self._normalize_reward(_take(self.rewards, slots).reshape(-1, 1), env)
+        else:
+            last_slots, rewards, discounts = self._n_step_returns(slots, env)
+        dones = _take(self.dones, last_slots) * (1 - _take(self.timeouts, last_slots))
+        return ReplayBufferSamples(
+            observations=self._observations_at(self.observations, slots, env),
+            actions=self._tensor(_take(self.actions, slots)),
+            next_observations=self._next_observations_at(last_slots, env),
+            dones=self._tensor(dones.reshape(-1, 1)),
+            rewards=self._tensor(rewards),
+            discounts=None if discounts is None else self._tensor(discounts),
+        )
+
+    def _n_step_returns(
+        self, slots: IntArray, env: VecNormalize | None
+    ) -> tuple[IntArray, NDArray[np.float32], NDArray[np.float32]]:
+        """Last slots (B,), n-step returns (B, 1) and discounts of the bootstrap value (B, 1)."""
+        newest_row = (self.pos - 1) % self.buffer_size
+        windows = n_step_windows(slots, self.n_steps, (self.dones, self.timeouts), newest_row)
+        rewards = self._normalize_reward(_take(self.rewards, windows.slots), env)  # (B, n)
+        discounts = self.gamma ** np.arange(self.n_steps, dtype=np.float32)
+        returns = (rewards * discounts * windows.within).sum(axis=1, keepdims=True)
+        n_taken = windows.within.sum(axis=1, keepdims=True).astype(np.float32)
+        return windows.last_slots, returns, self.gamma**n_taken
+
+    def _next_observations_at(self, slots: IntArray, env: VecNormalize | None) -> Any:
+        if self.optimize_memory_usage:
+            return self._observations_at(
+                self.observations, (slots + self.n_envs) % self.n_slots, env
+            )
+        return self._observations_at(self.next_observations, slots, env)
+
+    def _observations_at(self, store: Any, slots: IntArray, env: VecNormalize | None) -> Any:
+        """Observations as a tensor; as a dict of tensors for Dict spaces."""
+        return self._tensor(self._normalize_obs(_take(store, slots), env))
+
+    def _tensor(self, array: Any) -> th.Tensor:
+        # Gathering has copied the rows already; SB3 copies them once more.
+        return self.to_torch(array, copy=False)
+
+
+class SlotDictReplayBuffer(SlotReplayBuffer, DictReplayBuffer):
+    """A ``SlotReplayBuffer`` for Dict observations, n-step returns included."""
+
+    def _observations_at(self, store: Any, slots: IntArray, env: VecNormalize | None) -> Any:
+        observations: Any = self._normalize_obs(
+            {key: _take(part, slots) for key, part in store.items()}, env
+        )
+        return {key: self._tensor(part) for key, part in observations.items()}
+
+
+def _take(store: NDArray[Any], slots: IntArray) -> NDArray[Any]:
+    """Entries by slot of an array (n_rows, n_envs, ...); one index is faster than two."""
+    return np.take(store.reshape(-1, *store.shape[2:]), slots, axis=0)

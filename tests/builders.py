@@ -1,0 +1,44 @@
+"""Small spaces and buffers whose contents a reader can check: observation equals row and env."""
+
+import numpy as np
+from gymnasium import spaces
+
+BOX = spaces.Box(-np.inf, np.inf, (2,), np.float32)
+IMAGE = spaces.Box(0, 255, (3, 8, 8), np.uint8)
+DICT = spaces.Dict({"vector": BOX, "number": spaces.Discrete(1000), "image": IMAGE})
+TWO_ACTIONS = spaces.Discrete(2)
+
+
+def observation(space, step, n_envs):
+    """One observation for every environment: (step, env) where the space has room for it."""
+    if isinstance(space, spaces.Dict):
+        return {key: observation(part, step, n_envs) for key, part in space.items()}
+    if isinstance(space, spaces.Discrete):
+        return np.full(n_envs, step % space.n)
+    if space.dtype == np.uint8:
+        return np.full((n_envs, *space.shape), step % 256, dtype=np.uint8)
+    return np.array([[step, env] for env in range(n_envs)], dtype=np.float32)
+
+
+def fill(buffer, n_rows, *, first=0, done_at=(), truncated_at=()):
+    """
+    Add rows ``first`` to ``first + n_rows - 1``.
+
+    At step t, environment e sees (t, e), acts (t + e) % 2 and earns t + e / 10.
+
+    :param done_at: (step, env) pairs at which an episode ends.
+    :param truncated_at: The same for time limits.
+    """
+    envs = np.arange(buffer.n_envs)
+    for step in range(first, first + n_rows):
+        truncated = [(step, env) in truncated_at for env in envs]
+        done = [(step, env) in done_at or truncated[env] for env in envs]
+        buffer.add(
+            observation(buffer.observation_space, step, buffer.n_envs),
+            observation(buffer.observation_space, step + 1, buffer.n_envs),
+            (step + envs) % 2,
+            step + envs / 10,
+            np.array(done),
+            [{"TimeLimit.truncated": was_cut} for was_cut in truncated],
+        )
+    return buffer
