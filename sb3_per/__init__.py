@@ -1,0 +1,18 @@
+"""Prioritized experience replay for Stable-Baselines3."""
+
+from sb3_per.buffers import (
+    PrioritizedDictReplayBuffer,
+    PrioritizedReplayBuffer,
+    PrioritizedReplayBufferSamples,
+)
+from sb3_per.dqn import PERDQN
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "PERDQN",
+    "PrioritizedDictReplayBuffer",
+    "PrioritizedReplayBuffer",
+    "PrioritizedReplayBufferSamples",
+    "__version__",
+]

@@ -1,0 +1,222 @@
+"""DQN with prioritized replay: weighted loss, TD errors back into the buffer, beta's clock."""
+
+import inspect
+import io
+import pathlib
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import torch as th
+from gymnasium import spaces
+from stable_baselines3 import DQN
+from stable_baselines3.common.type_aliases import MaybeCallback
+from torch.nn import functional as F
+
+from sb3_per.buffers import (
+    PrioritizedDictReplayBuffer,
+    PrioritizedReplayBuffer,
+    PrioritizedReplayBufferSamples,
+)
+from sb3_per.priorities import require
+
+SelfPERDQN = TypeVar("SelfPERDQN", bound="PERDQN")
+
+
+class PERDQN(DQN):
+    """
+    Deep Q-Network with prioritized experience replay (Schaul et al. 2016,
+    https://arxiv.org/abs/1511.05952, algorithm 1 without its Double Q-learning unless asked for).
+
+    Each gradient step draws a batch by priority, weights its Huber loss by the importance-sampling
+    weights and gives the buffer the new TD errors. Everything else is ``DQN``'s.
+
+    :param args: As for ``DQN``, in its order. ``replay_buffer_kwargs`` takes the options of
+        ``PrioritizedReplayBuffer``; ``n_steps`` and ``gamma`` reach the buffer.
+    :param beta_initial: Exponent of the importance-sampling weights at the start, in [0, 1].
+    :param beta_final: The same at the end of the annealing, in [0, 1].
+    :param beta_fraction: Part of the training over which beta moves linearly, in (0, 1].
+    :param double_q: Double Q-learning (van Hasselt et al. 2016): the online network chooses the
+        next action, the target network values it.
+    :param kwargs: As for ``DQN``.
+    :raises ValueError: for an argument out of its range or a replay buffer without priorities.
+    """
+
+    replay_buffer: PrioritizedReplayBuffer
+
+    def __init__(
+        self,
+        *args: Any,
+        beta_initial: float = 0.4,
+        beta_final: float = 1.0,
+        beta_fraction: float = 1.0,
+        double_q: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        self.beta_initial = beta_initial
+        self.beta_final = beta_final
+        self.beta_fraction = beta_fraction
+        self.double_q = double_q
+        super().__init__(*args, **kwargs)
+
+    def _setup_model(self) -> None:
+        # Here rather than in the constructor: `load` sets attributes, and then calls this.
+        require(0 <= self.beta_initial <= 1, "beta_initial must lie in [0, 1]", self.beta_initial)
+        require(0 <= self.beta_final <= 1, "beta_final must lie in [0, 1]", self.beta_final)
+        require(0 < self.beta_fraction <= 1, "beta_fraction must lie in (0, 1]", self.beta_fraction)
+        self.replay_buffer_class = self._prioritized_buffer_class()
+        asked_for = self.replay_buffer_kwargs, self.n_steps
+        # SB3 passes a named buffer class neither n_steps nor gamma, and warns that it ignores them.
+        self.replay_buffer_kwargs, self.n_steps = self._buffer_options(), 1
+        try:
+            super()._setup_model()
+        finally:
+            self.replay_buffer_kwargs, self.n_steps = asked_for
+
+    def _prioritized_buffer_class(self) -> type[PrioritizedReplayBuffer]:
+        has_dict = isinstance(self.observation_space, spaces.Dict)
+        fitting = PrioritizedDictReplayBuffer if has_dict else PrioritizedReplayBuffer
+        named = self.replay_buffer_class
+        # A model that was saved names the class that fitted, as does a file that serves all spaces.
+        if named is None or named is PrioritizedReplayBuffer:
+            return fitting
+        if (
+            issubclass(named, fitting)
+            and issubclass(named, PrioritizedDictReplayBuffer) == has_dict
+        ):
+            return named
+        raise ValueError(
+            f"replay_buffer_class must be {fitting.__name__} or a subclass of it for these "
+            f"observations (for uniform or hindsight replay use DQN), got {named.__name__}"
+        )
+
+    def _buffer_options(self) -> dict[str, Any]:
+        """The user's options of the buffer, and those that the algorithm knows."""
+        options = {"n_steps": self.n_steps, "gamma": self.gamma}
+        for name, value in self.replay_buffer_kwargs.items():
+            require(name != "beta", "beta is annealed by PERDQN: pass beta_initial instead", value)
+            require(
+                name not in options or value == options[name],
+                f"{name} in replay_buffer_kwargs must equal PERDQN's {name}={options.get(name)}",
+                value,
+            )
+        return {**self.replay_buffer_kwargs, **options, "beta": self.beta_initial}
+
+    def train(self, gradient_steps: int, batch_size: int = 100) -> None:
+        """As ``DQN.train``, on batches drawn by priority."""
+        self.policy.set_training_mode(True)
+        self._update_learning_rate(self.policy.optimizer)
+        self.replay_buffer.beta = self._annealed_beta()
+
+        steps = []
+        for _ in range(gradient_steps):
+            batch = self.replay_buffer.sample(batch_size, env=self._vec_normalize_env)
+            loss, td_errors = self._weighted_loss(batch)
+            self.policy.optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            # Before the step: TD errors that are not finite raise while the network is still whole.
+            self.replay_buffer.update_priorities(batch.slots, td_errors)
+            th.nn.utils.clip_grad_norm_(self.policy.parameters(), self.max_grad_norm)
+            self.policy.optimizer.step()
+            steps.append(_figures(loss, td_errors, batch.weights))
+
+        self._n_updates += gradient_steps
+        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
+        self.logger.record("train/beta", self.replay_buffer.beta)
+        self.logger.record("train/priority_max", self.replay_buffer.prioritization.largest_priority)
+        for name, mean in zip(_Figures._fields, np.mean(steps, axis=0), strict=True):
+            self.logger.record(f"train/{name}", mean)
+
+    def _annealed_beta(self) -> float:
+        """Beta at this point of the training: linear, then constant."""
+        progress = 1.0 - self._current_progress_remaining
+        betas = (self.beta_initial, self.beta_final)
+        return float(np.interp(progress, (0.0, self.beta_fraction), betas))
+
+    def _weighted_loss(self, batch: PrioritizedReplayBufferSamples) -> tuple[th.Tensor, th.Tensor]:
+        """
+        :return: Mean of weight * Huber(TD error), and the signed TD errors, (B, 1), without
+            gradient.
+        """
+        targets = self._targets(batch)  # (B, 1)
+        q_values = self.q_net(batch.observations).gather(
+            dim=1, index=batch.actions.long()
+        )  # (B, 1)
+        # The weight belongs outside of the Huber loss: inside it would move the point where the
+        # loss turns linear.
+        losses = F.smooth_l1_loss(q_values, targets, reduction="none")  # (B, 1)
+        return (batch.weights * losses).mean(), targets - q_values.detach()
+
+    @th.no_grad()
+    def _targets(self, batch: PrioritizedReplayBufferSamples) -> th.Tensor:
+        """TD targets, (B, 1)."""
+        next_q_values = self.q_net_target(batch.next_observations)  # (B, n_actions)
+        if self.double_q:
+            next_actions = self.q_net(batch.next_observations).argmax(dim=1, keepdim=True)  # (B, 1)
+            next_values = next_q_values.gather(dim=1, index=next_actions)  # (B, 1)
+        else:
+            next_values = next_q_values.amax(dim=1, keepdim=True)  # (B, 1)
+        discounts = self.gamma if batch.discounts is None else batch.discounts
+        targets: th.Tensor = batch.rewards + (1 - batch.dones) * discounts * next_values
+        return targets
+
+    def learn(
+        self: SelfPERDQN,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        log_interval: int = 4,
+        tb_log_name: str = "PERDQN",
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> SelfPERDQN:
+        """As ``DQN.learn``; beta follows SB3's training progress, as the exploration rate does."""
+        return super().learn(
+            total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar
+        )
+
+    def load_replay_buffer(
+        self, path: str | pathlib.Path | io.BufferedIOBase, truncate_last_traj: bool = True
+    ) -> None:
+        """
+        As ``DQN.load_replay_buffer``: priorities and random stream go on where they were saved.
+
+        :raises ValueError: if the file holds a buffer without priorities or of another shape; the
+            model keeps its own.
+        """
+        own = self.replay_buffer
+        super().load_replay_buffer(path, truncate_last_traj)
+        loaded, self.replay_buffer = self.replay_buffer, own
+        has_priorities = isinstance(loaded, PrioritizedReplayBuffer)
+        require(has_priorities, "the file must hold a prioritized buffer", type(loaded).__name__)
+        for name in ("n_envs", "n_steps", "observation_space", "action_space"):
+            value, expected = getattr(loaded, name), getattr(own, name)
+            require(value == expected, f"the buffer's {name} must be the model's {expected}", value)
+        self.replay_buffer = loaded
+
+
+class _Figures(NamedTuple):
+    """What is logged of one gradient step, below ``train/``."""
+
+    loss: float
+    td_error: float
+    weight_mean: float
+    effective_sample_size: float
+
+
+def _figures(loss: th.Tensor, td_errors: th.Tensor, weights: th.Tensor) -> _Figures:
+    mean = weights.mean()
+    return _Figures(
+        loss=loss.item(),
+        td_error=td_errors.abs().mean().item(),
+        weight_mean=mean.item(),
+        effective_sample_size=(mean * mean / (weights * weights).mean()).item(),
+    )
+
+
+def _signature() -> inspect.Signature:
+    """DQN's parameters in their order, then ours: what help() and editors show."""
+    own = inspect.signature(PERDQN.__init__).parameters.values()
+    ours = [parameter for parameter in own if parameter.kind is parameter.KEYWORD_ONLY]
+    return inspect.Signature([*inspect.signature(DQN).parameters.values(), *ours])
+
+
+PERDQN.__signature__ = _signature()  # type: ignore[attr-defined]  # read by inspect.signature

@@ -1,0 +1,54 @@
+"""The house: which room may import from which."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import sb3_per
+
+PACKAGE = Path(sb3_per.__file__).parent
+
+# Rooms by floor, the ground floor first. A room may import from its own list and nothing else.
+GROUND = {"numpy", "numba"}
+FIRST = GROUND | {"torch", "stable_baselines3"}
+MAY_IMPORT = {
+    "sum_tree": GROUND,
+    "n_step": GROUND | {"sum_tree"},
+    "draws": GROUND | {"sum_tree"},
+    "priorities": GROUND | {"draws", "sum_tree"},
+    "proportional": GROUND | {"draws", "priorities", "sum_tree"},
+    "slot_buffers": FIRST | {"n_step", "priorities", "sum_tree"},
+    "buffers": FIRST | {"draws", "priorities", "proportional", "slot_buffers", "sum_tree"},
+    "dqn": FIRST | {"gymnasium", "buffers", "priorities"},
+    "__init__": {"buffers", "dqn"},
+}
+# No clock, no global randomness and no files below the second floor.
+STANDARD_LIBRARY = {"functools", "typing"}
+STANDARD_LIBRARY_OF = {"buffers": {"warnings"}, "dqn": {"inspect", "io", "pathlib"}}
+
+
+def imports_of(path):
+    """Top-level names that a module imports; rooms of ours by their own name."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            whole = node.module == "sb3_per"
+            names = [f"sb3_per.{a.name}" if whole else node.module for a in node.names]
+        else:
+            continue
+        for name in names:
+            parts = name.split(".")
+            yield parts[1] if parts[0] == "sb3_per" else parts[0]
+
+
+def test_every_room_has_its_place_in_the_table():
+    assert {path.stem for path in PACKAGE.glob("**/*.py")} == set(MAY_IMPORT)
+
+
+@pytest.mark.parametrize("room", MAY_IMPORT)
+def test_a_room_imports_only_what_its_floor_allows(room):
+    allowed = MAY_IMPORT[room] | STANDARD_LIBRARY | STANDARD_LIBRARY_OF.get(room, set())
+
+    assert set(imports_of(PACKAGE / f"{room}.py")) <= allowed
