@@ -1,0 +1,63 @@
+import re
+from pathlib import Path
+
+import pytest
+
+from examples import (
+    cartpole,
+    cost_of_a_batch,
+    dict_observations,
+    image_observations,
+    save_and_resume,
+)
+
+EXAMPLES = sorted(Path(cartpole.__file__).parent.glob("*.py"))
+QUIET = pytest.mark.filterwarnings("ignore:rich is experimental")  # tqdm says so of its own bar
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_fits_on_a_screen(path):
+    assert len(path.read_text().splitlines()) <= 42
+
+
+@QUIET
+def test_cartpole_trains_and_reports(capsys):
+    mean = cartpole.main(total_timesteps=1500, n_eval_episodes=2)
+
+    assert f"mean return {mean:.1f}" in capsys.readouterr().out
+
+
+@QUIET
+@pytest.mark.slow
+def test_cartpole_is_learned_within_fifty_thousand_steps():
+    assert cartpole.main(seed=0) >= 475
+
+
+def test_images_are_read_better_than_by_chance(capsys):
+    image_observations.main(total_timesteps=1000)
+
+    n_right = float(re.match(r"[\d.]+", capsys.readouterr().out).group())
+    assert n_right > 10
+
+
+def test_the_goal_is_reached_with_dict_observations(capsys):
+    dict_observations.main(total_timesteps=6000)
+
+    percent = int(re.search(r"(\d+)%", capsys.readouterr().out).group(1))
+    assert percent > 75
+
+
+def test_a_resumed_run_makes_the_same_steps(capsys):
+    save_and_resume.main(total_timesteps=300)
+
+    printed = capsys.readouterr().out
+    assert "10 more gradient steps: the same" in printed
+    assert "600 steps in all, beta 1.00" in printed
+
+
+def test_the_cost_of_a_batch_is_printed_for_each_size(capsys):
+    cost_of_a_batch.main(sizes=(100, 1000), n_rounds=20)
+
+    rows = capsys.readouterr().out.splitlines()[1:]
+    assert [int(row.split()[0]) for row in rows] == [100, 1000]
+    assert all(float(cost) > 0 for row in rows for cost in row.split()[1:])
