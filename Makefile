@@ -1,5 +1,6 @@
 PYTHON ?= python3
 SEED ?= 0
+VARIANT ?= proportional
 VENV := .venv
 READY := $(VENV)/.ready
 
@@ -7,7 +8,7 @@ READY := $(VENV)/.ready
 
 # Train PERDQN on CartPole-v1 and evaluate it.
 train: $(READY)
-	$(VENV)/bin/python -m examples.cartpole --seed $(SEED)
+	$(VENV)/bin/python -m examples.cartpole --seed $(SEED) --variant $(VARIANT)
 
 # All tests, the slow ones too.
 test: $(READY)

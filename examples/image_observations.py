@@ -2,7 +2,7 @@
 
 import gymnasium as gym
 import numpy as np
-from gymnasium import spaces
+from gymnasium.spaces import Box, Discrete
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 
@@ -12,8 +12,7 @@ from sb3_per import PERDQN
 class BrightColumn(gym.Env):
     """Synthetic 36x36 frames; the action has to name the quarter that holds the bright column."""
 
-    observation_space = spaces.Box(0, 255, (36, 36, 1), np.uint8)
-    action_space = spaces.Discrete(4)
+    observation_space, action_space = Box(0, 255, (36, 36, 1), np.uint8), Discrete(4)
 
     def reset(self, seed=None, options=None):
         super().reset(seed=seed)

@@ -1,6 +1,7 @@
 """Prioritized replay buffers for Stable-Baselines3: draws, weights and the random stream."""
 
 import warnings
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -12,10 +13,14 @@ from stable_baselines3.common.vec_env import VecNormalize
 from sb3_per.draws import Draw, Scheme
 from sb3_per.priorities import LARGEST_TD_ERROR, Prioritization, importance_weights, require
 from sb3_per.proportional import Proportional
+from sb3_per.rank_based import RankBased
 from sb3_per.slot_buffers import SlotDictReplayBuffer, SlotReplayBuffer
 from sb3_per.sum_tree import FloatArray, IntArray
 
-PRIORITIZATIONS = {"proportional": Proportional}
+PRIORITIZATIONS: dict[str, Callable[..., Prioritization]] = {
+    "proportional": Proportional,
+    "rank": RankBased,
+}
 
 # What `_draw_state` says of a slot: no draw waits for its TD error; one does; one did when the slot
 # was overwritten.
@@ -53,7 +58,9 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         n_envs, ...
     :param kwargs: As for ``SlotReplayBuffer``: ``n_steps`` and ``gamma``, and the rest of
         ``ReplayBuffer``'s.
-    :param prioritization: ``"proportional"``: P(i) from abs(TD error)^alpha.
+    :param prioritization: ``"proportional"``: P(i) from abs(TD error)^alpha; ``"rank"``: from its
+        rank; or a class of your own that obeys ``sb3_per.priorities.Prioritization``, called with
+        the number of slots and the options below up to ``new_priority``.
     :param alpha: How much prioritization, in [0, 1]; 0 is uniform sampling.
     :param beta: Exponent of the importance-sampling weights, in [0, 1]; an attribute that the
         algorithm moves.
@@ -76,7 +83,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
     def __init__(
         self,
         *args: Any,
-        prioritization: str = "proportional",
+        prioritization: str | Callable[..., Prioritization] = "proportional",
         alpha: float = 0.6,
         beta: float = 0.4,
         eps: float = 1e-6,
@@ -89,9 +96,12 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         **kwargs: Any,
     ) -> None:
         require(
-            prioritization in PRIORITIZATIONS,
-            f"prioritization must be one of {[*PRIORITIZATIONS]}",
+            callable(prioritization) or prioritization in PRIORITIZATIONS,
+            f"prioritization must be one of {[*PRIORITIZATIONS]} or a class",
             prioritization,
+        )
+        kind = (
+            PRIORITIZATIONS[prioritization] if isinstance(prioritization, str) else prioritization
         )
         normalizations = ("batch", "buffer", "none")
         require(
@@ -103,7 +113,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         super().__init__(*args, **kwargs)
         self.weight_normalization = weight_normalization
         self.scheme = Scheme(stratified, replacement)
-        self.prioritization: Prioritization = PRIORITIZATIONS[prioritization](
+        self.prioritization = kind(
             self.n_slots,
             alpha=alpha,
             eps=eps,

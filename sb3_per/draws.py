@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from sb3_per import sum_tree
 from sb3_per.sum_tree import FANOUT, FloatArray, IntArray, SumTree, find_leaves, set_leaves
 
 
@@ -140,6 +141,9 @@ def _take_one_by_one(
 @cache
 def compile_kernels() -> None:
     """Compile now, or load from numba's cache, so that no later call has to wait."""
+    # Kernels that are called come before those that call them: the other way round, numba's cache
+    # gives back a find_leaves that cannot return its array.
+    sum_tree.compile_kernels()
     nodes, starts = np.ones(FANOUT), np.zeros(1, dtype=np.int64)
     _take_systematic(nodes, starts, 1, 0.5)
     _take_one_by_one(nodes, starts, np.full(1, 0.5), np.full(2, 0.5))

@@ -1,8 +1,10 @@
 """The protocol that every prioritization obeys, and the formulas they share."""
 
-from typing import Protocol
+from functools import cache
+from typing import Literal, Protocol
 
 import numpy as np
+from numba import njit
 
 from sb3_per.draws import Draw, Scheme
 from sb3_per.sum_tree import FloatArray, IntArray
@@ -10,6 +12,8 @@ from sb3_per.sum_tree import FloatArray, IntArray
 # TD errors come from float32 networks. The bound keeps every sum of priorities below what float64
 # can hold.
 LARGEST_TD_ERROR = float(np.finfo(np.float32).max)
+
+DEFAULT_EPS = 1e-6
 
 
 class Prioritization(Protocol):
@@ -44,6 +48,68 @@ class Prioritization(Protocol):
         """Draw with random numbers in [0, 1), as many as ``scheme.n_uniforms(batch_size)``."""
 
 
+class ByTDError:
+    """
+    What the prioritizations by TD error share: the priority of a TD error, and of a transition
+    that has none yet.
+
+    Invariant: ``largest_priority`` is the largest priority given since the last ``clear``, the
+    initial priority included.
+
+    :param alpha: How much prioritization, in [0, 1]; 0 draws uniformly.
+    :param eps: Added to abs(TD error) so that no transition starves, > 0.
+    :param td_error_clip: Upper bound of abs(TD error), before eps; None for no bound.
+    :param initial_priority: Priority of the first transitions, > 0.
+    :param new_priority: New transitions get the largest priority ever seen (``"max_seen"``, the
+        paper's algorithm 1) or the largest of those stored now (``"max_stored"``).
+    """
+
+    def __init__(
+        self,
+        *,
+        alpha: float = 0.6,
+        eps: float = DEFAULT_EPS,
+        td_error_clip: float | None = None,
+        initial_priority: float = 1.0,
+        new_priority: Literal["max_seen", "max_stored"] = "max_seen",
+    ) -> None:
+        compile_kernels()
+        clip = LARGEST_TD_ERROR if td_error_clip is None else td_error_clip
+        positive = "must be positive and finite in float32"
+        require(0 <= alpha <= 1, "alpha must lie in [0, 1]", alpha)
+        require(0 < eps <= LARGEST_TD_ERROR, f"eps {positive}", eps)
+        require(0 < clip <= LARGEST_TD_ERROR, f"td_error_clip {positive}", td_error_clip)
+        require(
+            0 < initial_priority <= LARGEST_TD_ERROR,
+            f"initial_priority {positive}",
+            initial_priority,
+        )
+        choices = ("max_seen", "max_stored")
+        require(new_priority in choices, f"new_priority must be one of {choices}", new_priority)
+        self.alpha = float(alpha)
+        self.eps = float(eps)
+        self.td_error_clip = float(clip)
+        self.initial_priority = float(initial_priority)
+        self.new_priority = new_priority
+        self.largest_priority = self.initial_priority
+
+    def priorities_of(self, td_errors: FloatArray) -> FloatArray:
+        """Priorities min(abs(TD error), clip) + eps, (B,); the largest is remembered."""
+        priorities, largest = _priorities(td_errors, self.td_error_clip, self.eps)
+        self.largest_priority = max(self.largest_priority, largest)
+        return priorities
+
+
+@njit(cache=True)
+def _priorities(td_errors: FloatArray, clip: float, eps: float) -> tuple[FloatArray, float]:
+    priorities = np.empty(len(td_errors))
+    largest = 0.0
+    for i in range(len(td_errors)):
+        priorities[i] = min(abs(td_errors[i]), clip) + eps
+        largest = max(largest, priorities[i])
+    return priorities, largest
+
+
 def importance_weights(probabilities: FloatArray | float, n_slots: int, beta: float) -> FloatArray:
     """
     Importance-sampling weights (N * P)^-beta, before normalisation (Schaul et al. 2016, section
@@ -61,3 +127,9 @@ def require(holds: bool, rule: str, value: object) -> None:
     """:raises ValueError: with the rule and the offending value, unless the rule holds."""
     if not holds:
         raise ValueError(f"{rule}, got {value!r}")
+
+
+@cache
+def compile_kernels() -> None:
+    """Compile now, or load from numba's cache, so that no later call has to wait."""
+    _priorities(np.zeros(1), 1.0, 1.0)

@@ -1,7 +1,7 @@
 """Weighted lookup over a fixed number of leaves: a sum tree whose nodes have eight children."""
 
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numba import njit
@@ -9,10 +9,12 @@ from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+Number = TypeVar("Number", bound=np.number)
 
 # Eight float64 fill one 64-byte cache line: a level costs one miss, and a million leaves need seven
 # levels, not twenty.
 FANOUT = 8
+LINE = 64  # bytes
 
 
 class SumTree:
@@ -34,14 +36,14 @@ class SumTree:
         self.n_leaves = n_leaves
         self.track_extremes = track_extremes
         self.starts = _level_starts(n_leaves)
-        self.nodes = _on_cache_lines(np.zeros(self.starts[-1] + _round_up(n_leaves)))
+        self.nodes = on_cache_lines(np.zeros(self.starts[-1] + _round_up(n_leaves)))
         n_inner = int(self.starts[-1]) if track_extremes else 0
         self._smallest = np.full(n_inner, np.inf)
         self._largest = np.zeros(n_inner)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self.nodes = _on_cache_lines(self.nodes)
+        self.nodes = on_cache_lines(self.nodes)
 
     @property
     def total(self) -> float:
@@ -127,12 +129,12 @@ def _round_up(n_nodes: int) -> int:
     return -(-n_nodes // FANOUT) * FANOUT
 
 
-def _on_cache_lines(nodes: FloatArray) -> FloatArray:
-    """A copy in which siblings share a cache line; NumPy spreads them over two (3 times slower)."""
-    padded = np.empty(len(nodes) + FANOUT)
-    first = -(padded.ctypes.data // nodes.itemsize) % FANOUT
-    aligned = padded[first : first + len(nodes)]
-    aligned[:] = nodes
+def on_cache_lines(array: NDArray[Number]) -> NDArray[Number]:
+    """A copy that begins on a cache line; NumPy's own spread siblings over two (3 times slower)."""
+    padded = np.empty(array.nbytes + LINE, dtype=np.uint8)
+    first = -padded.ctypes.data % LINE
+    aligned = padded[first : first + array.nbytes].view(array.dtype).reshape(array.shape)
+    aligned[:] = array
     return aligned
 
 

@@ -59,3 +59,62 @@ class NaiveProportional:
         for slot, priority in self.priorities.items():
             powers[slot] = priority**self.alpha
         return powers / powers.sum()
+
+
+class NaiveOrder:
+    """Slots in a list, largest priority first; a slot that is placed goes before its equals."""
+
+    def __init__(self, n_slots):
+        self.all_slots = list(range(n_slots))
+        self.slots, self.priorities = [], {}
+
+    def place(self, slots, priorities):
+        for slot, priority in zip(slots, priorities, strict=True):
+            self.remove([slot])
+            n_larger = sum(other > priority for other in self.priorities.values())
+            self.slots.insert(n_larger, slot)
+            self.priorities[slot] = priority
+
+    def remove(self, slots):
+        for slot in slots:
+            if slot in self.priorities:
+                self.slots.remove(slot)
+                del self.priorities[slot]
+
+
+class NaiveRanks:
+    """An argsort for every question, as notebooks have it."""
+
+    def __init__(self, n_slots, alpha, initial_priority, new_priority):
+        self.alpha, self.new_priority = alpha, new_priority
+        self.initial_priority = self.largest_seen = initial_priority
+        self.priorities = np.full(n_slots, -np.inf)
+        self.given = np.zeros(n_slots)  # of equal priorities the one given last ranks first
+        self.clock = 0
+
+    def insert(self, slots):
+        for slot in slots:
+            stored = self.priorities.max()
+            largest = self.largest_seen
+            if self.new_priority == "max_stored":
+                largest = stored if np.isfinite(stored) else self.initial_priority
+            self._give(slot, largest)
+
+    def update(self, slots, td_errors):
+        for slot, td_error in zip(slots, td_errors, strict=True):
+            self._give(slot, abs(td_error) + 1e-6)
+            self.largest_seen = max(self.largest_seen, abs(td_error) + 1e-6)
+
+    def remove(self, slots):
+        self.priorities[slots] = -np.inf
+
+    def _give(self, slot, priority):
+        self.clock += 1
+        self.priorities[slot], self.given[slot] = priority, self.clock
+
+    def probabilities(self):
+        by_rank = np.lexsort((-self.given, -self.priorities))
+        powers = np.zeros(len(self.priorities))
+        n_stored = np.isfinite(self.priorities).sum()
+        powers[by_rank[:n_stored]] = np.arange(1, n_stored + 1) ** -self.alpha
+        return powers / powers.sum()

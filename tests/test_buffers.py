@@ -11,6 +11,7 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.save_util import load_from_pkl, save_to_pkl
 
 from sb3_per import PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
+from sb3_per.draws import Draw
 
 MEMORY_OPTIMISED = {"optimize_memory_usage": True, "handle_timeout_termination": False}
 
@@ -73,10 +74,11 @@ def test_rows_of_a_batch_are_the_transitions_of_its_slots(space, n_envs):
     assert batch.actions.flatten().tolist() == ((steps + envs) % 2).tolist()
 
 
+@pytest.mark.parametrize("prioritization", ["proportional", "rank"])
 @pytest.mark.parametrize("n_rows", [1, 2, 15, 16, 17])
 @pytest.mark.parametrize("n_envs", [1, 3])
-def test_every_stored_slot_is_reached_and_no_other(n_rows, n_envs):
-    buffer = make(n_rows, size=16 * n_envs, n_envs=n_envs)
+def test_every_stored_slot_is_reached_and_no_other(n_rows, n_envs, prioritization):
+    buffer = make(n_rows, size=16 * n_envs, n_envs=n_envs, prioritization=prioritization)
 
     reached = slots_reached(buffer)
 
@@ -97,9 +99,11 @@ def test_every_row_and_env_is_drawn_by_its_own_priority_when_envs_do_not_divide_
     assert np.abs(counts / 200 - wanted).max() < 0.15
 
 
+@pytest.mark.parametrize("prioritization", ["proportional", "rank"])
 @pytest.mark.parametrize("n_rows", [5, 8, 9, 21])
-def test_the_write_head_of_memory_optimised_storage_has_probability_zero(n_rows):
-    buffer = make(n_rows, size=8, alpha=0.0, **MEMORY_OPTIMISED)
+def test_the_write_head_of_memory_optimised_storage_has_probability_zero(n_rows, prioritization):
+    options = {"alpha": 0.0, "prioritization": prioritization, **MEMORY_OPTIMISED}
+    buffer = make(n_rows, size=8, **options)
 
     probabilities = buffer.prioritization.probabilities(np.arange(8))
     reached = slots_reached(buffer)
@@ -171,9 +175,10 @@ def test_weights_are_those_of_the_formula(beta, normalization, stratified):
     assert batch.weights.max() <= 1 or normalization == "none"
 
 
+@pytest.mark.parametrize("prioritization", ["proportional", "rank"])
 @pytest.mark.parametrize("normalization", ["batch", "buffer", "none"])
 @pytest.mark.parametrize("flags", list(itertools.product([True, False], repeat=2)))
-def test_equal_priorities_weigh_one_whatever_the_scheme(normalization, flags):
+def test_without_alpha_all_weigh_one_whatever_the_scheme(normalization, flags, prioritization):
     stratified, replacement = flags
     buffer = make(
         8,
@@ -183,6 +188,7 @@ def test_equal_priorities_weigh_one_whatever_the_scheme(normalization, flags):
         weight_normalization=normalization,
         stratified=stratified,
         replacement=replacement,
+        prioritization=prioritization,
         **MEMORY_OPTIMISED,
     )
 
@@ -191,23 +197,43 @@ def test_equal_priorities_weigh_one_whatever_the_scheme(normalization, flags):
     np.testing.assert_allclose(weights, 1.0, rtol=1e-6)
 
 
-def test_full_correction_is_unbiased_without_replacement():
-    """The weighted mean of a batch estimates the mean over all that is stored."""
+@pytest.mark.parametrize("prioritization", ["proportional", "rank"])
+@pytest.mark.parametrize("flags", list(itertools.product([True, False], repeat=2)))
+def test_with_full_correction_a_batch_estimates_the_mean_of_all_without_bias(flags, prioritization):
+    stratified, replacement = flags
     values = np.arange(20.0)
-    for stratified in (True, False):
-        buffer = make(
-            20,
-            beta=1.0,
-            weight_normalization="none",
-            replacement=False,
-            stratified=stratified,
-        )
-        buffer.update_priorities(np.arange(20), 0.1 + (values - 7) ** 2)
-        batches = [buffer.sample(8) for _ in range(20_000)]
-        estimates = [np.mean(b.weights.numpy()[:, 0] * values[b.slots]) for b in batches]
+    buffer = make(
+        20,
+        beta=1.0,
+        weight_normalization="none",
+        replacement=replacement,
+        stratified=stratified,
+        prioritization=prioritization,
+    )
+    buffer.update_priorities(np.arange(20), 0.1 + (values - 7) ** 2)
 
-        error = np.std(estimates) / np.sqrt(len(estimates))
-        assert abs(np.mean(estimates) - values.mean()) < 5 * error
+    batches = [buffer.sample(8) for _ in range(10_000)]
+    estimates = [np.mean(b.weights.numpy()[:, 0] * values[b.slots]) for b in batches]
+
+    error = np.std(estimates) / np.sqrt(len(estimates))
+    assert abs(np.mean(estimates) - values.mean()) < 5 * error
+    assert error < 0.1
+
+
+@pytest.mark.parametrize("normalization", ["batch", "buffer", "none"])
+def test_rank_based_weights_are_those_of_the_formula(normalization):
+    options = {"prioritization": "rank", "alpha": 0.7, "beta": 0.5}
+    buffer = make(50, weight_normalization=normalization, **options)
+    errors = np.random.default_rng(0).permutation(50) + 1.0
+    buffer.update_priorities(np.arange(50), -errors)
+    powers = (51 - errors) ** -0.7  # the largest error, 50, has rank 1
+    all_weights = (50 * powers / powers.sum()) ** -0.5
+
+    batch = buffer.sample(16)
+
+    weights = all_weights[batch.slots]
+    divisor = {"batch": weights.max(), "buffer": all_weights.max(), "none": 1.0}[normalization]
+    np.testing.assert_allclose(batch.weights.flatten(), weights / divisor, rtol=1e-5)
 
 
 def test_buffer_normalization_lets_one_solved_transition_shrink_all_weights():
@@ -387,6 +413,7 @@ def test_a_bad_sample_is_refused_and_does_not_use_up_random_numbers(
     ("options", "complaint"),
     [
         ({"prioritization": "median"}, "prioritization must .* got 'median'"),
+        ({"prioritization": "rank", "eps": 0.1}, "eps must stay .* got 0.1"),
         ({"alpha": 1.5}, "alpha must .* got 1.5"),
         ({"beta": -0.1}, "beta must .* got -0.1"),
         ({"beta": float("nan")}, "beta must .* got nan"),
@@ -432,6 +459,9 @@ def test_two_buffers_made_in_a_row_draw_differently():
     "options",
     [
         {},
+        {"prioritization": "rank"},
+        {"prioritization": "rank", "new_priority": "max_stored", "weight_normalization": "buffer"},
+        {"prioritization": "rank", "replacement": False, **MEMORY_OPTIMISED},
         {"new_priority": "max_stored", "weight_normalization": "buffer"},
         {"replacement": False, "n_steps": 3},
         {"space": DICT},
@@ -464,6 +494,33 @@ def test_a_saved_and_loaded_buffer_goes_on_as_one_that_was_not(options):
 
 
 # Being an SB3 buffer
+
+
+def test_a_prioritization_may_be_any_class_that_obeys_the_protocol():
+    """Without inheriting from ours: the newest transition is always drawn."""
+
+    class Newest:
+        largest_priority = 1.0
+
+        def __init__(self, n_slots, **options):
+            self.newest, self.updates, self.options = None, [], options
+
+        def insert(self, slots):
+            self.newest = slots[-1]
+
+        def update(self, slots, td_errors):
+            self.updates.append((slots.tolist(), td_errors.tolist()))
+
+        def draw(self, scheme, batch_size, uniforms):
+            return Draw(np.full(batch_size, self.newest), np.ones(batch_size), np.nan)
+
+    buffer = make(7, prioritization=Newest, alpha=0.3)
+    batch = buffer.sample(3)
+    buffer.update_priorities(batch.slots[:1], [0.5])
+
+    assert batch.observations[:, 0].tolist() == [6, 6, 6]
+    assert buffer.prioritization.updates == [([6], [0.5])]
+    assert buffer.prioritization.options["alpha"] == 0.3
 
 
 def test_it_is_a_replay_buffer_of_sb3():

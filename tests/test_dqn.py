@@ -279,11 +279,15 @@ def test_the_buffer_class_follows_the_observation_space():
 # Learning on everything that DQN learns on
 
 
+@pytest.mark.parametrize("prioritization", ["proportional", "rank"])
 @pytest.mark.parametrize("space_name", SPACES)
 @pytest.mark.parametrize("n_envs", [1, 3])
-def test_it_learns_from_every_kind_of_observation_in_several_environments(space_name, n_envs):
+def test_it_learns_from_every_kind_of_observation_in_several_environments(
+    space_name, n_envs, prioritization
+):
     env = make_vec_env(lambda: Noise(space_name), n_envs=n_envs)
     options = {"n_steps": 2, "double_q": True, "train_freq": 2, "batch_size": 8}
+    options["replay_buffer_kwargs"] = {"prioritization": prioritization}
     model = PERDQN(policy_for(space_name), env, seed=0, device="cpu", **SMALL, **options)
     before = parameters(model)
 
@@ -414,7 +418,10 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_does_not():
     assert not all_equal(trained[0], trained[2])
 
 
-@pytest.mark.parametrize("options", [{}, {"n_steps": 3, "double_q": True}])
+RANK = {"replay_buffer_kwargs": {"prioritization": "rank", "alpha": 0.7}, "beta_initial": 0.5}
+
+
+@pytest.mark.parametrize("options", [{}, RANK, {"n_steps": 3, "double_q": True, **RANK}])
 def test_a_run_saved_loaded_and_continued_makes_the_same_steps(options, tmp_path):
     model = make(**options).learn(150)
     model.save(tmp_path / "model")

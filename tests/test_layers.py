@@ -18,13 +18,17 @@ MAY_IMPORT = {
     "draws": GROUND | {"sum_tree"},
     "priorities": GROUND | {"draws", "sum_tree"},
     "proportional": GROUND | {"draws", "priorities", "sum_tree"},
+    "rank_tree": GROUND | {"sum_tree"},
+    "ordered_slots": GROUND | {"rank_tree", "sum_tree"},
+    "rank_based": GROUND | {"draws", "ordered_slots", "priorities", "sum_tree"},
     "slot_buffers": FIRST | {"n_step", "priorities", "sum_tree"},
-    "buffers": FIRST | {"draws", "priorities", "proportional", "slot_buffers", "sum_tree"},
+    "buffers": FIRST
+    | {"draws", "priorities", "proportional", "rank_based", "slot_buffers", "sum_tree"},
     "dqn": FIRST | {"gymnasium", "buffers", "priorities"},
     "__init__": {"buffers", "dqn"},
 }
 # No clock, no global randomness and no files below the second floor.
-STANDARD_LIBRARY = {"functools", "typing"}
+STANDARD_LIBRARY = {"collections", "functools", "typing"}
 STANDARD_LIBRARY_OF = {"buffers": {"warnings"}, "dqn": {"inspect", "io", "pathlib"}}
 
 
