@@ -10,8 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 from stable_baselines3.common.type_aliases import TensorDict
 from stable_baselines3.common.vec_env import VecNormalize
 
+from sb3_per.arguments import as_slots, as_td_errors
+from sb3_per.draw_log import DrawLog
 from sb3_per.draws import Draw, Scheme
-from sb3_per.priorities import LARGEST_TD_ERROR, Prioritization, importance_weights, require
+from sb3_per.priorities import Prioritization, first_bad_update, importance_weights, require
 from sb3_per.proportional import Proportional
 from sb3_per.rank_based import RankBased
 from sb3_per.slot_buffers import SlotDictReplayBuffer, SlotReplayBuffer
@@ -21,10 +23,6 @@ PRIORITIZATIONS: dict[str, Callable[..., Prioritization]] = {
     "proportional": Proportional,
     "rank": RankBased,
 }
-
-# What `_draw_state` says of a slot: no draw waits for its TD error; one does; one did when the slot
-# was overwritten.
-_SETTLED, _AWAITED, _OVERWRITTEN = 0, 1, 2
 
 # So many batches without a single update are no accident (two samples before one update may be).
 _BATCHES_BEFORE_WARNING = 10
@@ -113,7 +111,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         super().__init__(*args, **kwargs)
         self.weight_normalization = weight_normalization
         self.scheme = Scheme(stratified, replacement)
-        self.prioritization = kind(
+        self._prioritization = kind(
             self.n_slots,
             alpha=alpha,
             eps=eps,
@@ -125,8 +123,9 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         # SB3 seeds NumPy's global state and nothing else that a buffer can see; a stream of our own
         # can be pickled.
         self.generator = np.random.default_rng(np.random.randint(2**32, size=4, dtype=np.uint64))  # noqa: NPY002
-        self._draw_state = np.zeros(self.n_slots, dtype=np.int8)
-        self._batches_without_update: int | None = 0
+        self._draw_log = DrawLog(self.n_slots)
+        self._n_new_rows = 0
+        self._batches_without_update = 0
 
     @property
     def beta(self) -> float:
@@ -138,23 +137,23 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         require(0 <= beta <= 1, "beta must lie in [0, 1]", beta)
         self._beta = float(beta)
 
+    @property
+    def prioritization(self) -> Prioritization:
+        """Who is drawn how often."""
+        self._let_in()
+        return self._prioritization
+
     def add(self, *args: Any, **kwargs: Any) -> None:
-        """Store one transition of every environment, as ``ReplayBuffer.add``; O(n_envs log N)."""
-        row = self.pos
+        """Store one transition of every environment, as ``ReplayBuffer.add``."""
         super().add(*args, **kwargs)
-        slots = self.slots_of(row)
-        draw_state = self._draw_state[slots[0] : slots[-1] + 1]
-        draw_state[draw_state == _AWAITED] = _OVERWRITTEN
-        self.prioritization.insert(slots)
-        barred = self.barred_row
-        if barred is not None:
-            self.prioritization.remove(self.slots_of(barred))
+        self._n_new_rows += 1
 
     def reset(self) -> None:
         """Empty the buffer. The random stream goes on."""
         super().reset()
-        self.prioritization.clear()
-        self._draw_state[:] = _SETTLED
+        self._n_new_rows = 0
+        self._prioritization.clear()
+        self._draw_log.clear()
 
     def sample(  # type: ignore[override]  # SB3's six fields come first, but a NamedTuple cannot be extended
         self, batch_size: int, env: VecNormalize | None = None
@@ -168,21 +167,19 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         :raises ValueError: if the buffer holds too few transitions; nothing has changed then.
         """
         n_drawable = self.n_drawable
-        require(batch_size >= 1, "batch_size must be at least 1", batch_size)
-        require(n_drawable > 0, "a sample needs at least one drawable transition", n_drawable)
-        require(
-            self.scheme.replacement or n_drawable >= batch_size,
-            f"replacement=False needs at least batch_size={batch_size} drawable transitions",
-            n_drawable,
-        )
+        n_needed = 1 if self.scheme.replacement else batch_size
+        if batch_size < 1 or n_drawable < n_needed:
+            require(batch_size >= 1, "batch_size must be at least 1", batch_size)
+            rule = f"this sample needs {n_needed} drawable transitions at the least"
+            require(n_drawable >= n_needed, rule, n_drawable)
+        self._let_in()
         uniforms = self.generator.random(self.scheme.n_uniforms(batch_size))
-        draw = self.prioritization.draw(self.scheme, batch_size, uniforms)
-        self._draw_state[draw.slots] = _AWAITED
-        self._warn_without_updates()
-        weights = self._weights(draw, n_drawable).astype(np.float32).reshape(-1, 1)
-        return PrioritizedReplayBufferSamples(
-            *self.gather(draw.slots, env), self._tensor(weights), draw.slots
-        )
+        draw = self._prioritization.draw(self.scheme, batch_size, uniforms)
+        self._draw_log.draw(draw.slots)
+        if self._batches_without_update < _BATCHES_BEFORE_WARNING:
+            self._warn_without_updates()
+        weights = self._tensor(self._weights(draw, n_drawable))
+        return PrioritizedReplayBufferSamples(*self.gather(draw.slots, env), weights, draw.slots)
 
     def update_priorities(
         self, slots: ArrayLike | th.Tensor, td_errors: ArrayLike | th.Tensor
@@ -200,40 +197,55 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         :raises ValueError: before anything has changed, for slots that hold no transition, TD
             errors that are not finite in float32, or unequal lengths.
         """
-        slots, td_errors = _as_slots(slots), _as_td_errors(td_errors)
+        slots, td_errors = as_slots(slots), as_td_errors(td_errors)
         self._check_update(slots, td_errors)
-        in_time = self._draw_state[slots] != _OVERWRITTEN
+        self._let_in()
+        self._batches_without_update = _BATCHES_BEFORE_WARNING  # no warning from now on
+        in_time = self._draw_log.settle(slots)
         barred = self.barred_row
         if barred is not None:
             in_time &= slots // self.n_envs != barred
-        self._draw_state[slots] = _SETTLED
-        self._batches_without_update = None
-        self.prioritization.update(slots[in_time], td_errors[in_time])
+        if not in_time.all():
+            slots, td_errors = slots[in_time], td_errors[in_time]
+        self._prioritization.update(slots, td_errors)
+
+    def _let_in(self) -> None:
+        """Tell the prioritization of what was added: once for all rows, since each call costs."""
+        n_rows = min(self._n_new_rows, self.buffer_size)
+        if n_rows == 0:
+            return
+        last = self.pos * self.n_envs
+        slots = np.arange(last - n_rows * self.n_envs, last) % self.n_slots
+        self._draw_log.overwrite(slots)
+        self._prioritization.insert(slots)
+        barred = self.barred_row
+        if barred is not None:
+            self._prioritization.remove(self.slots_of(barred))
+        self._n_new_rows = 0
 
     def _check_update(self, slots: IntArray, td_errors: FloatArray) -> None:
         same_length = len(slots) == len(td_errors)
-        require(same_length, f"{len(slots)} slots need as many TD errors", len(td_errors))
-        bad_slots = (slots < 0) | (slots >= self.n_stored)
-        if bad_slots.any():
-            rule = f"a slot must lie in [0, {self.n_stored}), where transitions are"
-            raise ValueError(f"{rule}, got {slots[bad_slots.argmax()]}")
-        bad_errors = ~(np.abs(td_errors) <= LARGEST_TD_ERROR)
-        if bad_errors.any():
-            first = bad_errors.argmax()
-            rule = "a TD error must be finite in float32"
-            raise ValueError(f"{rule}, got {td_errors[first]} for slot {slots[first]}")
+        require(
+            same_length, "TD errors must be as many as slots", f"{len(td_errors)}, {len(slots)}"
+        )
+        first = first_bad_update(slots, td_errors, self.n_stored)
+        if first >= 0:
+            slot, td_error = int(slots[first]), td_errors[first]
+            stored = bool(0 <= slot < self.n_stored)
+            require(stored, f"a slot must lie in [0, {self.n_stored}), where transitions are", slot)
+            raise ValueError(
+                f"a TD error must be finite in float32, got {td_error} for slot {slot}"
+            )
 
-    def _weights(self, draw: Draw, n_drawable: int) -> FloatArray:
-        weights = importance_weights(draw.probabilities, n_drawable, self.beta)
+    def _weights(self, draw: Draw, n_drawable: int) -> NDArray[np.float32]:
+        reference = 1 / n_drawable
         if self.weight_normalization == "batch":
-            weights /= weights.max()
+            reference = draw.probabilities.min()
         elif self.weight_normalization == "buffer":
-            weights /= importance_weights(draw.smallest_probability, n_drawable, self.beta)
-        return weights
+            reference = draw.smallest_probability
+        return importance_weights(draw.probabilities, reference, self.beta)
 
     def _warn_without_updates(self) -> None:
-        if self._batches_without_update is None:
-            return
         self._batches_without_update += 1
         if self._batches_without_update == _BATCHES_BEFORE_WARNING:
             warnings.warn(
@@ -250,23 +262,3 @@ class PrioritizedDictReplayBuffer(  # type: ignore[misc]  # sample: see Prioriti
     PrioritizedReplayBuffer, SlotDictReplayBuffer
 ):
     """A ``PrioritizedReplayBuffer`` for Dict observations, with the same options."""
-
-
-def _as_slots(slots: ArrayLike | th.Tensor) -> IntArray:
-    array = _flat(
-        slots.detach().cpu().numpy() if isinstance(slots, th.Tensor) else np.asarray(slots), "slots"
-    )
-    require(array.dtype.kind in "iu" or array.size == 0, "slots must be whole numbers", array.dtype)
-    return array.astype(np.int64)
-
-
-def _as_td_errors(td_errors: ArrayLike | th.Tensor) -> FloatArray:
-    if isinstance(td_errors, th.Tensor):
-        td_errors = td_errors.detach().cpu().double().numpy()
-    return _flat(np.asarray(td_errors, dtype=np.float64), "td_errors")
-
-
-def _flat(array: NDArray[Any], name: str) -> NDArray[Any]:
-    is_flat = array.ndim == 1 or (array.ndim == 2 and array.shape[1] == 1)
-    require(is_flat, f"{name} must have shape (B,) or (B, 1)", array.shape)
-    return array.ravel()

@@ -63,10 +63,8 @@ class Scheme(NamedTuple):
         :param uniforms: Random numbers in [0, 1), shape (n_uniforms(B),).
         """
         if self.replacement:
-            total = tree.total
-            masses = uniforms + np.arange(batch_size) if self.stratified else uniforms * batch_size
-            leaves = tree.find(masses * (total / batch_size))
-            probabilities, smallest = tree.get(leaves) / total, _smallest(tree) / total
+            leaves, probabilities = _draw(tree.nodes, tree.starts, uniforms, self.stratified)
+            smallest = _smallest(tree) / tree.total if tree.track_extremes else np.nan
         elif self.stratified:
             leaves, rate = _take_systematic(tree.nodes, tree.starts, batch_size, uniforms[0])
             probabilities = np.minimum(rate * tree.get(leaves), 1.0) / batch_size
@@ -82,6 +80,21 @@ class Scheme(NamedTuple):
 
 def _smallest(tree: SumTree) -> float:
     return tree.smallest if tree.track_extremes else np.nan
+
+
+@njit(cache=True)
+def _draw(
+    nodes: FloatArray, starts: IntArray, uniforms: FloatArray, stratified: bool
+) -> tuple[IntArray, FloatArray]:
+    """Leaves, one to a stratum or independent, and their probabilities."""
+    n_draws, total = len(uniforms), nodes[:FANOUT].sum()
+    masses = np.empty(n_draws)
+    for i in range(n_draws):
+        masses[i] = (i + uniforms[i]) * (total / n_draws) if stratified else uniforms[i] * total
+    leaves = find_leaves(nodes, starts, masses)
+    for i in range(n_draws):
+        masses[i] = nodes[starts[-1] + leaves[i]] / total
+    return leaves, masses
 
 
 @njit(cache=True)
@@ -145,5 +158,6 @@ def compile_kernels() -> None:
     # gives back a find_leaves that cannot return its array.
     sum_tree.compile_kernels()
     nodes, starts = np.ones(FANOUT), np.zeros(1, dtype=np.int64)
+    _draw(nodes, starts, np.full(1, 0.5), True)
     _take_systematic(nodes, starts, 1, 0.5)
     _take_one_by_one(nodes, starts, np.full(1, 0.5), np.full(2, 0.5))

@@ -5,6 +5,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from sb3_per.draws import Draw, Scheme
 from sb3_per.sum_tree import FloatArray, IntArray
@@ -30,7 +31,10 @@ class Prioritization(Protocol):
         """Largest priority seen since the last ``clear``, the initial priority included."""
 
     def insert(self, slots: IntArray) -> None:
-        """Let new transitions in, shape (n,), whose TD errors are not known yet."""
+        """
+        Let new transitions in, shape (n,), whose TD errors are not known yet. Those that were added
+        since the last draw or update come together.
+        """
 
     def update(self, slots: IntArray, td_errors: FloatArray) -> None:
         """Take in TD errors, both of shape (B,); of a slot named twice the last one counts."""
@@ -93,34 +97,53 @@ class ByTDError:
         self.new_priority = new_priority
         self.largest_priority = self.initial_priority
 
-    def priorities_of(self, td_errors: FloatArray) -> FloatArray:
-        """Priorities min(abs(TD error), clip) + eps, (B,); the largest is remembered."""
-        priorities, largest = _priorities(td_errors, self.td_error_clip, self.eps)
+    def priorities_of(self, td_errors: FloatArray, power: float = 1.0) -> FloatArray:
+        """(min(abs(TD error), clip) + eps)^power, (B,); the largest priority is remembered."""
+        powers, largest = _priorities(td_errors, self.td_error_clip, self.eps, power)
         self.largest_priority = max(self.largest_priority, largest)
-        return priorities
+        return powers
 
 
 @njit(cache=True)
-def _priorities(td_errors: FloatArray, clip: float, eps: float) -> tuple[FloatArray, float]:
-    priorities = np.empty(len(td_errors))
+def _priorities(
+    td_errors: FloatArray, clip: float, eps: float, power: float
+) -> tuple[FloatArray, float]:
+    powers = np.empty(len(td_errors))
     largest = 0.0
     for i in range(len(td_errors)):
-        priorities[i] = min(abs(td_errors[i]), clip) + eps
-        largest = max(largest, priorities[i])
-    return priorities, largest
+        priority = min(abs(td_errors[i]), clip) + eps
+        largest = max(largest, priority)
+        powers[i] = priority**power
+    return powers, largest
 
 
-def importance_weights(probabilities: FloatArray | float, n_slots: int, beta: float) -> FloatArray:
+@njit(cache=True)
+def first_bad_update(slots: IntArray, td_errors: FloatArray, n_stored: int) -> int:
+    """Position of the first slot out of range or TD error that is not finite in float32, or -1."""
+    for i in range(len(slots)):
+        if not (0 <= slots[i] < n_stored and abs(td_errors[i]) <= LARGEST_TD_ERROR):
+            return i
+    return -1
+
+
+@njit(cache=True)
+def importance_weights(
+    probabilities: FloatArray, reference: float, beta: float
+) -> NDArray[np.float32]:
     """
-    Importance-sampling weights (N * P)^-beta, before normalisation (Schaul et al. 2016, section
-    3.4).
+    Importance-sampling weights (N * P)^-beta over that of a reference (Schaul et al. 2016, section
+    3.4): (reference / P)^beta.
 
     :param probabilities: P(i) of each drawn slot, shape (B,), all > 0.
-    :param n_slots: N, how many slots can be drawn.
+    :param reference: The probability that weighs 1: the smallest one to normalise by the largest
+        weight, 1 / N not to normalise.
     :param beta: 0 for no correction, 1 for full correction.
-    :return: Weights, shape (B,).
+    :return: Weights, shape (B, 1).
     """
-    return (n_slots * np.asarray(probabilities)) ** -beta
+    weights = np.empty((len(probabilities), 1), dtype=np.float32)
+    for i in range(len(probabilities)):
+        weights[i, 0] = (reference / probabilities[i]) ** beta
+    return weights
 
 
 def require(holds: bool, rule: str, value: object) -> None:
@@ -132,4 +155,6 @@ def require(holds: bool, rule: str, value: object) -> None:
 @cache
 def compile_kernels() -> None:
     """Compile now, or load from numba's cache, so that no later call has to wait."""
-    _priorities(np.zeros(1), 1.0, 1.0)
+    _priorities(np.zeros(1), 1.0, 1.0, 1.0)
+    importance_weights(np.ones(1), 1.0, 1.0)
+    first_bad_update(np.zeros(1, dtype=np.int64), np.zeros(1), 1)

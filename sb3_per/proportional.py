@@ -36,7 +36,7 @@ class Proportional(ByTDError):
 
     def update(self, slots: IntArray, td_errors: FloatArray) -> None:
         """Take in TD errors of inserted slots; of a slot named twice the last one counts."""
-        self._tree.set(slots, self.priorities_of(td_errors) ** self.alpha)
+        self._tree.set(slots, self.priorities_of(td_errors, self.alpha))
 
     def remove(self, slots: IntArray) -> None:
         """Bar slots from being drawn until they are inserted again."""

@@ -77,7 +77,9 @@ class SlotReplayBuffer(ReplayBuffer):
             rewards = self._normalize_reward(_take(self.rewards, slots).reshape(-1, 1), env)
         else:
             last_slots, rewards, discounts = self._n_step_returns(slots, env)
-        dones = _take(self.dones, last_slots) * (1 - _take(self.timeouts, last_slots))
+        dones = _take(self.dones, last_slots)
+        if self.handle_timeout_termination:
+            dones *= 1 - _take(self.timeouts, last_slots)
         return ReplayBufferSamples(
             observations=self._observations_at(self.observations, slots, env),
             actions=self._tensor(_take(self.actions, slots)),
@@ -111,8 +113,8 @@ class SlotReplayBuffer(ReplayBuffer):
         return self._tensor(self._normalize_obs(_take(store, slots), env))
 
     def _tensor(self, array: Any) -> th.Tensor:
-        # Gathering has copied the rows already; SB3 copies them once more.
-        return self.to_torch(array, copy=False)
+        # Gathering has copied the rows already, where SB3 copies them once more; as_tensor is slow.
+        return th.from_numpy(array) if self.device.type == "cpu" else self.to_torch(array)
 
 
 class SlotDictReplayBuffer(SlotReplayBuffer, DictReplayBuffer):
@@ -126,5 +128,5 @@ class SlotDictReplayBuffer(SlotReplayBuffer, DictReplayBuffer):
 
 
 def _take(store: NDArray[Any], slots: IntArray) -> NDArray[Any]:
-    """Entries by slot of an array (n_rows, n_envs, ...); one index is faster than two."""
-    return np.take(store.reshape(-1, *store.shape[2:]), slots, axis=0)
+    """Entries by slot of an array (n_rows, n_envs, ...), for which two indices would be slower."""
+    return store.reshape(-1, *store.shape[2:]).take(slots, axis=0)

@@ -88,13 +88,12 @@ class SumTree:
             raise ValueError(
                 f"leaves and weights must be equally long, got {len(leaves)} and {len(weights)}"
             )
-        bad = first_bad(self.n_leaves, leaves, weights)
+        bad = _check_and_set(self.nodes, self.starts, self.n_leaves, leaves, weights)
         if bad >= 0:
             raise ValueError(
                 f"a leaf must lie in [0, {self.n_leaves}) and its weight be finite and >= 0, "
                 f"got leaf {leaves[bad]} with weight {weights[bad]}"
             )
-        set_leaves(self.nodes, self.starts, leaves, weights)
         if self.track_extremes:
             _refresh_extremes(self.nodes, self._smallest, self._largest, self.starts, leaves)
 
@@ -156,15 +155,6 @@ def _total(nodes: FloatArray) -> float:
 
 
 @njit(cache=True)
-def first_bad(n_leaves: int, leaves: IntArray, weights: FloatArray) -> int:
-    """Position of the first leaf or weight out of range, -1 if all are good."""
-    for i in range(len(leaves)):
-        if not (0 <= leaves[i] < n_leaves and 0.0 <= weights[i] < np.inf):
-            return i
-    return -1
-
-
-@njit(cache=True)
 def set_leaves(nodes: FloatArray, starts: IntArray, leaves: IntArray, weights: FloatArray) -> None:
     """Write weights and recompute the sums above them; the caller has checked both."""
     for i in range(len(leaves)):
@@ -181,24 +171,40 @@ def set_leaves(nodes: FloatArray, starts: IntArray, leaves: IntArray, weights: F
 
 
 @njit(cache=True)
+def _check_and_set(
+    nodes: FloatArray, starts: IntArray, n_leaves: int, leaves: IntArray, weights: FloatArray
+) -> int:
+    """Position of the first leaf or weight out of range; -1 if all are good and now written."""
+    for i in range(len(leaves)):
+        if not (0 <= leaves[i] < n_leaves and 0.0 <= weights[i] < np.inf):
+            return i
+    set_leaves(nodes, starts, leaves, weights)
+    return -1
+
+
+@njit(cache=True)
 def find_leaves(nodes: FloatArray, starts: IntArray, masses: FloatArray) -> IntArray:
     """The leaf under each mass; see ``SumTree.find``."""
     found = np.zeros(len(masses), dtype=np.int64)
     left_over = masses.copy()
     # All masses go down a level together: their cache misses overlap, which halves the time at a
-    # million leaves.
+    # million leaves. All children are read: stopping at the right one cannot be predicted.
     for level in range(len(starts)):
         for i in range(len(masses)):
             first_child = starts[level] + found[i] * FANOUT
-            mass = left_over[i]
+            running, below, n_below = 0.0, 0.0, 0
             for child in range(first_child, first_child + FANOUT):
-                weight = nodes[child]
-                if weight > 0.0:
-                    found[i] = child - starts[level]
-                    left_over[i] = mass
-                    if mass < weight:
-                        break
-                    mass -= weight
+                running += nodes[child]
+                is_below = running <= left_over[i]
+                n_below += is_below
+                below = running if is_below else below
+            left_over[i] -= below
+            if n_below == FANOUT:  # at or beyond the total: the last child with weight, all the way
+                left_over[i] = np.inf
+                n_below = FANOUT - 1
+                while nodes[first_child + n_below] == 0.0:
+                    n_below -= 1
+            found[i] = found[i] * FANOUT + n_below
     return found
 
 
@@ -226,8 +232,8 @@ def compile_kernels() -> None:
     """Compile now, or load from numba's cache, so that no later call has to wait."""
     nodes, starts = np.zeros(FANOUT), np.zeros(1, dtype=np.int64)
     leaves, weights = np.zeros(1, dtype=np.int64), np.ones(1)
-    first_bad(1, leaves, weights)
     set_leaves(nodes, starts, leaves, weights)
+    _check_and_set(nodes, starts, 1, leaves, weights)
     find_leaves(nodes, starts, np.zeros(1))
     _refresh_extremes(nodes, nodes.copy(), nodes.copy(), starts, leaves)
     _total(nodes)

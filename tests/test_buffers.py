@@ -349,9 +349,11 @@ def test_one_tree_write_for_each_added_transition(monkeypatch):
     writes = []
     monkeypatch.setattr(buffer.prioritization, "insert", lambda slots: writes.extend(slots))
 
-    fill(buffer, 4)
+    for n_rows in (4, 1):
+        fill(buffer, n_rows)
+        buffer.update_priorities([], [])
 
-    assert writes == list(range(12))
+    assert writes == list(range(15))
 
 
 # Bad input
@@ -362,7 +364,7 @@ BAD_UPDATES = [
     ([5, 1], [1.0, 1e39], "got 1e.39 for slot 1"),
     ([5, 10], [1.0, 1.0], r"\[0, 10\).* got 10"),
     ([-1, 1], [1.0, 1.0], r"\[0, 10\).* got -1"),
-    ([0, 1, 2], [1.0, 1.0], "3 slots .* got 2"),
+    ([0, 1, 2], [1.0, 1.0], "as many as slots, got '2, 3'"),
     ([[0, 1]], [1.0, 1.0], r"shape \(B,\) or \(B, 1\), got \(1, 2\)"),
     ([0, 1], [[1.0, 1.0]], r"shape \(B,\) or \(B, 1\), got \(1, 2\)"),
     ([0.0, 1.0], [1.0, 1.0], "whole numbers, got .*float64"),
@@ -390,10 +392,10 @@ def test_a_bad_update_is_refused_and_the_buffer_samples_as_if_it_had_not_been_ma
 @pytest.mark.parametrize(
     ("options", "n_rows", "batch_size", "complaint"),
     [
-        ({}, 0, 4, "at least one drawable transition, got 0"),
-        ({"size": 1, **MEMORY_OPTIMISED}, 3, 1, "at least one drawable transition, got 0"),
-        ({"replacement": False}, 3, 4, "batch_size=4 drawable transitions, got 3"),
-        ({"replacement": False, "size": 4, **MEMORY_OPTIMISED}, 9, 4, "transitions, got 3"),
+        ({}, 0, 4, "needs 1 drawable transitions at the least, got 0"),
+        ({"size": 1, **MEMORY_OPTIMISED}, 3, 1, "needs 1 drawable transitions at the least, got 0"),
+        ({"replacement": False}, 3, 4, "needs 4 drawable transitions at the least, got 3"),
+        ({"replacement": False, "size": 4, **MEMORY_OPTIMISED}, 9, 4, "at the least, got 3"),
         ({}, 3, 0, "batch_size must be at least 1, got 0"),
     ],
 )

@@ -21,9 +21,12 @@ MAY_IMPORT = {
     "rank_tree": GROUND | {"sum_tree"},
     "ordered_slots": GROUND | {"rank_tree", "sum_tree"},
     "rank_based": GROUND | {"draws", "ordered_slots", "priorities", "sum_tree"},
+    "draw_log": GROUND | {"sum_tree"},
+    "arguments": FIRST | {"priorities", "sum_tree"},
     "slot_buffers": FIRST | {"n_step", "priorities", "sum_tree"},
     "buffers": FIRST
-    | {"draws", "priorities", "proportional", "rank_based", "slot_buffers", "sum_tree"},
+    | {"arguments", "draw_log", "draws", "priorities", "proportional", "rank_based"}
+    | {"slot_buffers", "sum_tree"},
     "dqn": FIRST | {"gymnasium", "buffers", "priorities"},
     "__init__": {"buffers", "dqn"},
 }
