@@ -158,11 +158,11 @@ def _find(tree: Tree, rank: int) -> tuple[int, int]:
     """Leaf and place of a rank."""
     node = tree.state[ROOT]
     while node < len(tree.counts):
-        index = 0
-        while rank >= tree.counts[node, index]:
+        for index in range(tree.sizes[node]):
+            if rank < tree.counts[node, index]:
+                node = tree.items[node, index]
+                break
             rank -= tree.counts[node, index]
-            index += 1
-        node = tree.items[node, index]
     return node, rank
 
 
@@ -186,11 +186,13 @@ def _take_out(tree: Tree, slot: int) -> None:
 @njit(cache=True)
 def _put_in(tree: Tree, leaf: int, slot: int, key: float) -> None:
     """Insert into a leaf that has room, before all equal keys."""
-    place = tree.sizes[leaf]
-    while place > 0 and tree.keys[leaf, place - 1] >= key:
-        tree.keys[leaf, place] = tree.keys[leaf, place - 1]
-        tree.items[leaf, place] = tree.items[leaf, place - 1]
-        place -= 1
+    place = 0
+    for i in range(tree.sizes[leaf], 0, -1):
+        if tree.keys[leaf, i - 1] < key:
+            place = i
+            break
+        tree.keys[leaf, i] = tree.keys[leaf, i - 1]
+        tree.items[leaf, i] = tree.items[leaf, i - 1]
     tree.keys[leaf, place], tree.items[leaf, place] = key, slot
     tree.sizes[leaf] += 1
     tree.leaf_of[slot] = leaf
@@ -200,9 +202,10 @@ def _put_in(tree: Tree, leaf: int, slot: int, key: float) -> None:
 @njit(cache=True)
 def _add_above(tree: Tree, node: int, change: int) -> None:
     tree.state[N_ENTRIES] += change
-    while tree.parents[node] >= 0:
-        tree.counts[tree.parents[node], tree.indices[node]] += change
-        node = tree.parents[node]
+    parent = tree.parents[node]
+    while parent >= 0:
+        tree.counts[parent, tree.indices[node]] += change
+        node, parent = parent, tree.parents[parent]
 
 
 @njit(cache=True)

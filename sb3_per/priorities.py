@@ -113,7 +113,7 @@ def _priorities(
     for i in range(len(td_errors)):
         priority = min(abs(td_errors[i]), clip) + eps
         largest = max(largest, priority)
-        powers[i] = priority**power
+        powers[i] = priority if power == 1.0 else priority**power
     return powers, largest
 
 

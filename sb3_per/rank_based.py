@@ -39,8 +39,8 @@ class RankBased(ByTDError):
         if self.new_priority == "max_stored":
             priority = self._order.largest_priority if n_before else self.initial_priority
         self._order.place(slots, np.full(len(slots), priority))
-        ranks = np.arange(n_before, len(self._order))
-        if len(ranks):  # not when newer transitions have taken the places of older ones
+        if len(self._order) > n_before:  # else newer transitions took the places of older ones
+            ranks = np.arange(n_before, len(self._order))
             self._tree.set(ranks, np.power(ranks + 1.0, -self.alpha, dtype=np.float64))
 
     def update(self, slots: IntArray, td_errors: FloatArray) -> None:
@@ -67,5 +67,5 @@ class RankBased(ByTDError):
 
     def draw(self, scheme: Scheme, batch_size: int, uniforms: FloatArray) -> Draw:
         """Draw slots in O(B log n_slots)."""
-        drawn = scheme.draw(self._tree, batch_size, uniforms)
-        return drawn._replace(slots=self._order.at(drawn.slots))
+        ranks, probabilities, smallest = scheme.draw(self._tree, batch_size, uniforms)
+        return Draw(self._order.at(ranks), probabilities, smallest)

@@ -1,0 +1,59 @@
+"""
+Where learning ends when rewards are random: one state whose reward is 10 one time in ten, else 0.
+
+The true value is 1. Prioritized replay without full correction settles elsewhere, where the
+weighted draws of both kinds of transitions balance (derivation in the first test).
+"""
+
+import numpy as np
+import pytest
+
+from sb3_per.draws import Scheme
+from sb3_per.priorities import importance_weights
+from sb3_per.proportional import Proportional
+
+REWARDS = np.repeat([10.0, 0.0], [100, 900])
+
+
+def learned_value(alpha, beta, normalization="batch", n_updates=40_000, solved=()):
+    """Tabular Q-learning: batches of 32, step size 0.01, the mean over the last quarter."""
+    random, values = np.random.default_rng(0), []
+    proportional = Proportional(1000, alpha=alpha, track_smallest=True)
+    proportional.insert(np.arange(1000))
+    value = 0.0
+    for _ in range(n_updates):
+        draw = proportional.draw(Scheme(), 32, random.random(32))
+        reference = {
+            "batch": draw.probabilities.min(),
+            "buffer": draw.smallest_probability,
+            "none": 1 / 1000,
+        }[normalization]
+        weights = importance_weights(draw.probabilities, reference, beta)[:, 0]
+        td_errors = np.where(np.isin(draw.slots, solved), 0.0, REWARDS[draw.slots] - value)
+        proportional.update(draw.slots, td_errors)
+        value += 0.01 * np.mean(weights * td_errors)
+        values.append(value)
+    return np.mean(values[-n_updates // 4 :])
+
+
+@pytest.mark.parametrize(("alpha", "beta"), [(0.6, 0.0), (0.6, 0.4), (0.6, 1.0), (1.0, 0.0)])
+def test_learning_ends_where_theory_says(alpha, beta):
+    """
+    With P ~ abs(error)^alpha and w ~ P^-beta, the pull of a transition is abs(error)^e,
+    e = 1 + alpha (1 - beta). 0.1 (10 - Q)^e = 0.9 Q^e gives Q = 10 x / (1 + x), x = 9^(-1 / e).
+    """
+    x = (1 / 9) ** (1 / (1 + alpha * (1 - beta)))
+
+    assert learned_value(alpha, beta) == pytest.approx(10 * x / (1 + x), rel=0.05)
+
+
+def test_weights_that_are_not_normalised_end_there_as_well():
+    assert learned_value(0.6, 1.0, "none") == pytest.approx(1.0, rel=0.05)
+
+
+def test_one_solved_transition_stops_learning_with_buffer_normalization_and_not_with_batch():
+    """Slot 999 has TD error 0 throughout, so that its weight is the largest by far."""
+    values = {name: learned_value(0.6, 1.0, name, solved=[999]) for name in ("batch", "buffer")}
+
+    assert values["batch"] == pytest.approx(1.0, rel=0.1)
+    assert values["buffer"] < 0.2
