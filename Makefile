@@ -10,9 +10,9 @@ READY := $(VENV)/.ready
 train: $(READY)
 	$(VENV)/bin/python -m examples.cartpole --seed $(SEED) --variant $(VARIANT)
 
-# All tests, the slow ones too.
+# All tests, the slow ones too, on all cores.
 test: $(READY)
-	$(VENV)/bin/python -m pytest
+	$(VENV)/bin/python -m pytest --numprocesses auto
 
 # Format, lint and types.
 check: $(READY)

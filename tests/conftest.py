@@ -1,5 +1,9 @@
+import torch as th
 from hypothesis import settings
 
 # No test asserts a time, and the first call of a kernel compiles it; the same examples every time.
 settings.register_profile("sb3-per", deadline=None, derandomize=True)
 settings.load_profile("sb3-per")
+
+# Networks this small learn faster on one thread, and the tests share the cores anyway.
+th.set_num_threads(1)
