@@ -26,6 +26,30 @@ class NaiveTree:
         return [weight for weight in self.weights if weight > 0]
 
 
+def drive_both(fast, naive, steps):
+    """
+    Do the same to a prioritization and its twin.
+
+    :param steps: (method, slots) pairs, or ("update", [(choice, td_error), ...]), where a choice
+        stands for one of the slots that are inserted, or ("clear", None).
+    """
+    for name, argument in steps:
+        if name == "clear":
+            fast.clear()
+            naive.clear()
+        elif name == "update":
+            inserted = naive.inserted()
+            if not inserted:
+                continue
+            slots = [inserted[choice % len(inserted)] for choice, _ in argument]
+            td_errors = [td_error for _, td_error in argument]
+            fast.update(np.array(slots, dtype=np.int64), np.array(td_errors, dtype=np.float64))
+            naive.update(slots, td_errors)
+        else:
+            getattr(fast, name)(np.array(argument))
+            getattr(naive, name)(argument)
+
+
 class NaiveProportional:
     """Priorities in a dict, the formulas of the paper spelled out."""
 
@@ -37,6 +61,9 @@ class NaiveProportional:
     def clear(self):
         self.priorities = {}
         self.largest_seen = self.initial_priority
+
+    def inserted(self):
+        return sorted(self.priorities)
 
     def insert(self, slots):
         largest = self.largest_seen
@@ -91,6 +118,9 @@ class NaiveRanks:
         self.priorities = np.full(n_slots, -np.inf)
         self.given = np.zeros(n_slots)  # of equal priorities the one given last ranks first
         self.clock = 0
+
+    def inserted(self):
+        return np.flatnonzero(np.isfinite(self.priorities)).tolist()
 
     def insert(self, slots):
         for slot in slots:

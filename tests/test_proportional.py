@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from naive import NaiveProportional
+from naive import NaiveProportional, drive_both
 
 from sb3_per.draws import Scheme
 from sb3_per.proportional import Proportional
@@ -41,24 +41,10 @@ def test_probabilities_are_those_of_the_formula(steps, alpha, eps, clip, initial
     )
     naive = NaiveProportional(N_SLOTS, alpha, eps, clip, initial, new_priority)
 
-    for name, argument in steps:
-        if name == "clear":
-            fast.clear()
-            naive.clear()
-        elif name == "update":
-            inserted = sorted(naive.priorities)
-            if not inserted:
-                continue
-            slots = [inserted[choice % len(inserted)] for choice, _ in argument]
-            td_errors = [td_error for _, td_error in argument]
-            fast.update(np.array(slots, dtype=np.int64), np.array(td_errors, dtype=np.float64))
-            naive.update(slots, td_errors)
-        else:
-            getattr(fast, name)(np.array(argument))
-            getattr(naive, name)(argument)
+    drive_both(fast, naive, steps)
 
     assert fast.largest_priority == naive.largest_seen
-    if naive.priorities:
+    if naive.inserted():
         np.testing.assert_allclose(fast.probabilities(ALL_SLOTS), naive.probabilities(), rtol=1e-12)
 
 

@@ -3,7 +3,7 @@ import pytest
 from frequencies import SIGNIFICANCE, chi_square_p_value
 from hypothesis import given
 from hypothesis import strategies as st
-from naive import NaiveRanks
+from naive import NaiveRanks, drive_both
 
 from sb3_per.draws import Scheme
 from sb3_per.rank_based import RankBased
@@ -39,20 +39,9 @@ def test_probabilities_are_those_of_an_argsort(steps, alpha, initial, new_priori
     fast = RankBased(N_SLOTS, alpha=alpha, initial_priority=initial, new_priority=new_priority)
     naive = NaiveRanks(N_SLOTS, alpha, initial, new_priority)
 
-    for name, argument in steps:
-        if name == "update":
-            inserted = np.flatnonzero(np.isfinite(naive.priorities))
-            if len(inserted) == 0:
-                continue
-            slots = [inserted[choice % len(inserted)] for choice, _ in argument]
-            td_errors = [td_error for _, td_error in argument]
-            fast.update(np.array(slots, dtype=np.int64), np.array(td_errors, dtype=np.float64))
-            naive.update(slots, td_errors)
-        else:
-            getattr(fast, name)(np.array(argument))
-            getattr(naive, name)(argument)
+    drive_both(fast, naive, steps)
 
-    if np.isfinite(naive.priorities).any():
+    if naive.inserted():
         expected = naive.probabilities()
         np.testing.assert_allclose(fast.probabilities(EVERYONE), expected, rtol=1e-12)
         assert fast.largest_priority == naive.largest_seen
