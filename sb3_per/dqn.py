@@ -216,7 +216,8 @@ def _signature() -> inspect.Signature:
     """DQN's parameters in their order, then ours: what help() and editors show."""
     own = inspect.signature(PERDQN.__init__).parameters.values()
     ours = [parameter for parameter in own if parameter.kind is parameter.KEYWORD_ONLY]
-    return inspect.Signature([*inspect.signature(DQN).parameters.values(), *ours])
+    return inspect.Signature([*inspect.signature(DQN.__init__).parameters.values(), *ours])
 
 
-PERDQN.__signature__ = _signature()  # type: ignore[attr-defined]  # read by inspect.signature
+# Of the constructor rather than the class, whose subclasses would inherit it.
+PERDQN.__init__.__signature__ = _signature()  # type: ignore[attr-defined]  # read by inspect
