@@ -1,0 +1,17 @@
+import re
+from pathlib import Path
+
+import pytest
+
+README = Path(__file__).parents[1] / "README.md"
+PROGRAMS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+@pytest.mark.filterwarnings("ignore:rich is experimental")  # tqdm says so of its own bar
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.splitlines()[-1][:40])
+def test_a_program_of_the_readme_runs(program):
+    exec(program.replace("50_000", "300"), {})
+
+
+def test_there_are_programs_to_run():
+    assert len(PROGRAMS) >= 3
