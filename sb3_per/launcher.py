@@ -49,7 +49,7 @@ COMMANDS = {
     ),
     "record_video": Command("film a trained agent", "rl_zoo3.record_video", None, _ZOO),
     "record_training": Command(
-        "film an agent at each checkpoint", "sb3_per.zoo_recording", "record_training", _ZOO
+        "film an agent at each checkpoint", "sb3_per.zoo_commands", "record_training", _ZOO
     ),
     "push_to_hub": Command("upload a trained agent", "rl_zoo3.push_to_hub", None, _ZOO),
     "load_from_hub": Command("download a trained agent", "rl_zoo3.load_from_hub", None, _ZOO),

@@ -50,10 +50,8 @@ def _register_minatar() -> None:
 
 
 def config_folder() -> pathlib.Path:
-    """:return: Where our YAML files are: in an installed package, or else in the checkout."""
-    package = pathlib.Path(__file__).parent
-    installed = package / "zoo_configs"
-    return installed if installed.is_dir() else package.parent / "zoo_configs"
+    """:return: Where our YAML files are: beside this module, installed or in a checkout."""
+    return pathlib.Path(__file__).parent / "zoo_configs"
 
 
 def config_file(algorithm: str) -> pathlib.Path:
