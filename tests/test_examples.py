@@ -88,6 +88,7 @@ def test_a_prioritization_of_ones_own_sees_every_update(capsys):
 
 def test_the_results_of_rl_zoo_runs_are_put_beside_the_published_ones(tmp_path, capsys):
     run = tmp_path / "0" / "per_dqn" / "CartPole-v1_1"
+    run.mkdir(parents=True)
     PERDQN("MlpPolicy", "CartPole-v1", device="cpu").save(run / "CartPole-v1.zip")
 
     results = zoo_results.main(tmp_path, n_episodes=2)
