@@ -11,7 +11,9 @@ from examples import (
     dict_observations,
     image_observations,
     save_and_resume,
+    zoo_results,
 )
+from sb3_per import PERDQN
 
 EXAMPLES = sorted(Path(cartpole.__file__).parent.glob("*.py"))
 QUIET = pytest.mark.filterwarnings("ignore:rich is experimental")  # tqdm says so of its own bar
@@ -82,3 +84,14 @@ def test_a_prioritization_of_ones_own_sees_every_update(capsys):
     # of which those are counted once that a batch holds twice.
     n_replays = int(re.search(r"replayed (\d+) times", capsys.readouterr().out).group(1))
     assert 25 <= n_replays <= 29
+
+
+def test_the_results_of_rl_zoo_runs_are_put_beside_the_published_ones(tmp_path, capsys):
+    run = tmp_path / "0" / "per_dqn" / "CartPole-v1_1"
+    run.mkdir(parents=True)
+    PERDQN("MlpPolicy", "CartPole-v1", device="cpu").save(run / "CartPole-v1.zip")
+
+    results = zoo_results.main(tmp_path, n_episodes=2)
+
+    (mean,) = results["CartPole-v1"]
+    assert f"| CartPole-v1 | {mean:.1f} | {mean:.1f} | 500 |" in capsys.readouterr().out

@@ -12,6 +12,7 @@ PACKAGE = Path(sb3_per.__file__).parent
 # Rooms by floor, the ground floor first. A room may import from its own list and nothing else.
 GROUND = {"numpy", "numba"}
 FIRST = GROUND | {"torch", "stable_baselines3"}
+ROOF = {"gymnasium", "minatar", "optuna", "rl_zoo3", "stable_baselines3"}
 MAY_IMPORT = {
     "sum_tree": GROUND,
     "n_step": GROUND | {"sum_tree"},
@@ -29,10 +30,21 @@ MAY_IMPORT = {
     | {"slot_buffers", "sum_tree"},
     "dqn": FIRST | {"gymnasium", "buffers", "priorities"},
     "__init__": {"buffers", "dqn"},
+    "zoo_search": ROOF,
+    "zoo_commands": ROOF,
+    "zoo": ROOF | {"buffers", "dqn", "priorities", "zoo_search"},
+    "launcher": {"zoo"},
+    "__main__": {"launcher"},
 }
 # No clock, no global randomness and no files below the second floor.
 STANDARD_LIBRARY = {"collections", "functools", "typing"}
-STANDARD_LIBRARY_OF = {"buffers": {"warnings"}, "dqn": {"inspect", "io", "pathlib"}}
+STANDARD_LIBRARY_OF = {
+    "buffers": {"warnings"},
+    "dqn": {"inspect", "io", "pathlib"},
+    "zoo": {"importlib", "pathlib"},
+    "zoo_commands": {"runpy", "shutil", "subprocess", "sys"},
+    "launcher": {"argparse", "importlib", "runpy", "sys"},
+}
 
 
 def imports_of(path):

@@ -1,0 +1,7 @@
+"""``python -m sb3_per``."""
+
+from sb3_per.launcher import main
+
+# Worker processes of SubprocVecEnv import this module again, under another name.
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""RL-Zoo learns of PERDQN: its algorithm table, its Optuna tables, the names in its YAML files."""
+
+import importlib.util
+import pathlib
+
+import gymnasium as gym
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+
+from sb3_per.buffers import PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
+from sb3_per.dqn import PERDQN
+from sb3_per.priorities import require
+from sb3_per.zoo_search import convert_per_dqn, sample_per_dqn
+
+ALGORITHMS: dict[str, type[OffPolicyAlgorithm]] = {"per_dqn": PERDQN}
+_BUFFERS = (PrioritizedReplayBuffer, PrioritizedDictReplayBuffer)
+
+
+def register() -> None:
+    """
+    Enter ``per_dqn`` into RL-Zoo's tables, and MinAtar's environments, if it is installed, into
+    gymnasium's. A second call changes nothing.
+
+    :raises ValueError: if RL-Zoo knows another algorithm by one of our names; nothing has changed
+        then.
+    """
+    # Here rather than above: RL-Zoo patches gymnasium when it is imported, which no one who only
+    # looks at this module has asked for.
+    from rl_zoo3 import exp_manager, hyperparams_opt, utils
+
+    for name, algorithm in ALGORITHMS.items():
+        known = utils.ALGOS.get(name, algorithm)
+        require(known is algorithm, f"the name {name!r} must be free in RL-Zoo's ALGOS", known)
+    # RL-Zoo's other modules import this very dict, so they see the new key.
+    utils.ALGOS.update(ALGORITHMS)
+    hyperparams_opt.HYPERPARAMS_SAMPLER["per_dqn"] = sample_per_dqn
+    hyperparams_opt.HYPERPARAMS_CONVERTER["per_dqn"] = convert_per_dqn
+    for buffer in _BUFFERS:
+        # The module in which RL-Zoo evaluates the text of `replay_buffer_class`.
+        setattr(exp_manager, buffer.__name__, buffer)
+    _register_minatar()
+
+
+def _register_minatar() -> None:
+    # RL-Zoo's --gym-packages cannot do it: MinAtar registers when called, not when imported.
+    if importlib.util.find_spec("minatar") is None or "MinAtar/Breakout-v1" in gym.registry:
+        return
+    from minatar.gym import register_envs
+
+    register_envs()
+
+
+def config_folder() -> pathlib.Path:
+    """:return: Where our YAML files are: beside this module, installed or in a checkout."""
+    return pathlib.Path(__file__).parent / "zoo_configs"
+
+
+def config_file(algorithm: str) -> pathlib.Path:
+    """:return: The default configuration of one of ``ALGORITHMS``."""
+    return config_folder() / f"{algorithm}.yml"
