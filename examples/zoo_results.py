@@ -9,7 +9,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 
 from sb3_per import PERDQN
 
-# What RL-Zoo publishes for its DQN: one agent each, its last policy (its benchmark.md).
+# What RL-Zoo publishes for its DQN (benchmark.md), one agent each.
 RL_ZOO_DQN = {"CartPole-v1": 500, "MountainCar-v0": -101, "Acrobot-v1": -77, "LunarLander-v3": 154}
 
 
