@@ -102,7 +102,8 @@ def _place(tree: Tree, slots: IntArray, priorities: FloatArray) -> float:
             touched += _touch(tree, leaves[i - start])
         n_changes = tree.state[N_CHANGES]
         for i in chunk:
-            _take_out(tree, slots[i])  # again, in case that it is named twice
+            if tree.leaf_of[slots[i]] >= 0:  # named twice in this chunk
+                _take_out(tree, slots[i])
             leaf = leaves[i - start]
             # The leaf that was looked up stays right until a node is split.
             if tree.sizes[leaf] == WIDTH or tree.state[N_CHANGES] != n_changes:
