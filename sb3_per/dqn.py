@@ -8,10 +8,12 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import torch as th
 from gymnasium import spaces
+from numpy.typing import NDArray
 from stable_baselines3 import DQN
 from stable_baselines3.common.type_aliases import MaybeCallback
 from torch.nn import functional as F
 
+from sb3_per import gradients
 from sb3_per.buffers import (
     PrioritizedDictReplayBuffer,
     PrioritizedReplayBuffer,
@@ -71,6 +73,7 @@ class PERDQN(DQN):
             super()._setup_model()
         finally:
             self.replay_buffer_kwargs, self.n_steps = asked_for
+        gradients.fuse(self.policy.optimizer)
 
     def _prioritized_buffer_class(self) -> type[PrioritizedReplayBuffer]:
         has_dict = isinstance(self.observation_space, spaces.Dict)
@@ -107,24 +110,28 @@ class PERDQN(DQN):
         self._update_learning_rate(self.policy.optimizer)
         self.replay_buffer.beta = self._annealed_beta()
 
-        steps = []
-        for _ in range(gradient_steps):
-            batch = self.replay_buffer.sample(batch_size, env=self._vec_normalize_env)
-            loss, td_errors = self._weighted_loss(batch)
-            self.policy.optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-            # Before the step: TD errors that are not finite raise while the network is still whole.
-            self.replay_buffer.update_priorities(batch.slots, td_errors)
-            th.nn.utils.clip_grad_norm_(self.policy.parameters(), self.max_grad_norm)
-            self.policy.optimizer.step()
-            steps.append(_figures(loss, td_errors, batch.weights))
+        steps = [self._gradient_step(batch_size) for _ in range(gradient_steps)]
 
         self._n_updates += gradient_steps
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
         self.logger.record("train/beta", self.replay_buffer.beta)
         self.logger.record("train/priority_max", self.replay_buffer.prioritization.largest_priority)
-        for name, mean in zip(_Figures._fields, np.mean(steps, axis=0), strict=True):
-            self.logger.record(f"train/{name}", mean)
+        for name, values in zip(_Figures._fields, zip(*steps, strict=True), strict=True):
+            self.logger.record(f"train/{name}", sum(values) / gradient_steps)
+
+    def _gradient_step(self, batch_size: int) -> "_Figures":
+        batch = self.replay_buffer.sample(batch_size, env=self._vec_normalize_env)
+        loss, td_errors = self._weighted_loss(batch)
+        optimizer = self.policy.optimizer
+        gradients.clear(optimizer)
+        loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        # After `backward` is on its way: on a GPU this copy waits for what was asked of it before.
+        on_host = td_errors.cpu().numpy()  # (B, 1)
+        # Before the step: TD errors that are not finite raise while the network is still whole.
+        self.replay_buffer.update_priorities(batch.slots, on_host)
+        gradients.clip(optimizer, self.max_grad_norm)
+        optimizer.step()
+        return _figures(loss.item(), on_host.ravel(), batch.weights.cpu().numpy().ravel())
 
     def _annealed_beta(self) -> float:
         """Beta at this point of the training: linear, then constant."""
@@ -202,13 +209,14 @@ class _Figures(NamedTuple):
     effective_sample_size: float
 
 
-def _figures(loss: th.Tensor, td_errors: th.Tensor, weights: th.Tensor) -> _Figures:
-    mean = weights.mean()
+def _figures(loss: float, td_errors: NDArray[np.float32], weights: NDArray[np.float32]) -> _Figures:
+    """Of arrays on the host, shape (B,)."""
+    n, total = len(weights), float(weights.sum())
     return _Figures(
-        loss=loss.item(),
-        td_error=td_errors.abs().mean().item(),
-        weight_mean=mean.item(),
-        effective_sample_size=(mean * mean / (weights * weights).mean()).item(),
+        loss=loss,
+        td_error=float(np.abs(td_errors).sum()) / n,
+        weight_mean=total / n,
+        effective_sample_size=total * total / (n * float(weights @ weights)),
     )
 
 

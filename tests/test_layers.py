@@ -28,7 +28,8 @@ MAY_IMPORT = {
     "buffers": FIRST
     | {"arguments", "draw_log", "draws", "priorities", "proportional", "rank_based"}
     | {"slot_buffers", "sum_tree"},
-    "dqn": FIRST | {"gymnasium", "buffers", "priorities"},
+    "gradients": {"torch"},
+    "dqn": FIRST | {"gymnasium", "buffers", "gradients", "priorities"},
     "__init__": {"buffers", "dqn"},
     "zoo_search": ROOF,
     "zoo_commands": ROOF,

@@ -1,0 +1,54 @@
+"""One step of an optimizer, without what torch's helpers spend beside the arithmetic."""
+
+import torch as th
+
+# Which devices have a kernel that takes all of Adam's arithmetic in one pass, since torch 2.4.
+_FUSED_DEVICES = ("cpu", "cuda")
+
+
+def fuse(optimizer: th.optim.Optimizer) -> None:
+    """
+    Let Adam and AdamW update all parameters in one kernel, unless their owner has chosen how.
+
+    The same formula, rounded differently; for small networks a step takes a third of the time.
+
+    :param optimizer: Any optimizer; those of other kinds are left alone.
+    """
+    if type(optimizer) not in (th.optim.Adam, th.optim.AdamW):
+        return
+    for group in optimizer.param_groups:
+        chosen = ("foreach", "capturable", "differentiable")
+        is_free = group["fused"] is None and not any(group[name] for name in chosen)
+        if is_free and all(_has_kernel(parameter) for parameter in group["params"]):
+            group["fused"] = True
+
+
+def _has_kernel(parameter: th.Tensor) -> bool:
+    return parameter.device.type in _FUSED_DEVICES and parameter.is_floating_point()
+
+
+def clear(optimizer: th.optim.Optimizer) -> None:
+    """Forget gradients, as ``optimizer.zero_grad()``, which takes 20 us to note it in a profile."""
+    for parameter in parameters_of(optimizer):
+        parameter.grad = None
+
+
+def clip(optimizer: th.optim.Optimizer, max_norm: float) -> None:
+    """
+    Scale gradients down to a total norm, as ``th.nn.utils.clip_grad_norm_``.
+
+    That one multiplies by 1 where there is nothing to clip, and is given a walk through all modules
+    of the policy; together this takes longer than the step.
+
+    :param optimizer: Of whose parameters the gradients are.
+    :param max_norm: Largest Euclidean norm of all gradients together.
+    """
+    gradients = [p.grad for p in parameters_of(optimizer) if p.grad is not None]
+    norm = th.linalg.vector_norm(th.stack(th._foreach_norm(gradients))).item()
+    if not norm <= max_norm:  # so that NaN reaches every gradient
+        th._foreach_mul_(gradients, max_norm / (norm + 1e-6))
+
+
+def parameters_of(optimizer: th.optim.Optimizer) -> list[th.Tensor]:
+    """All parameters that an optimizer moves."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
