@@ -32,7 +32,9 @@ def as_td_errors(td_errors: ArrayLike | th.Tensor) -> FloatArray:
     :raises ValueError: for another shape.
     """
     if isinstance(td_errors, th.Tensor):
-        td_errors = td_errors.detach().cpu().double().numpy()
+        td_errors = td_errors.detach().cpu()
+        # NumPy widens float32 faster than torch, and knows no bfloat16.
+        td_errors = (td_errors if td_errors.dtype == th.float32 else td_errors.double()).numpy()
     return _flat(np.asarray(td_errors, dtype=np.float64), "td_errors")
 
 

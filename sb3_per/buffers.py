@@ -13,7 +13,13 @@ from stable_baselines3.common.vec_env import VecNormalize
 from sb3_per.arguments import as_slots, as_td_errors
 from sb3_per.draw_log import DrawLog
 from sb3_per.draws import Draw, Scheme
-from sb3_per.priorities import Prioritization, first_bad_update, importance_weights, require
+from sb3_per.priorities import (
+    Prioritization,
+    first_bad_update,
+    importance_weights,
+    require,
+    smallest,
+)
 from sb3_per.proportional import Proportional
 from sb3_per.rank_based import RankBased
 from sb3_per.slot_buffers import SlotDictReplayBuffer, SlotReplayBuffer
@@ -143,9 +149,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         self._let_in()
         return self._prioritization
 
-    def add(self, *args: Any, **kwargs: Any) -> None:
-        """Store one transition of every environment, as ``ReplayBuffer.add``."""
-        super().add(*args, **kwargs)
+    def _advance(self) -> None:
+        super()._advance()
         self._n_new_rows += 1
 
     def reset(self) -> None:
@@ -201,11 +206,11 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         self._check_update(slots, td_errors)
         self._let_in()
         self._batches_without_update = _BATCHES_BEFORE_WARNING  # no warning from now on
-        in_time = self._draw_log.settle(slots)
+        in_time, n_late = self._draw_log.settle(slots)
         barred = self.barred_row
         if barred is not None:
             in_time &= slots // self.n_envs != barred
-        if not in_time.all():
+        if n_late > 0 or barred is not None:
             slots, td_errors = slots[in_time], td_errors[in_time]
         self._prioritization.update(slots, td_errors)
 
@@ -215,7 +220,9 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         if n_rows == 0:
             return
         last = self.pos * self.n_envs
-        slots = np.arange(last - n_rows * self.n_envs, last) % self.n_slots
+        slots = np.arange(last - n_rows * self.n_envs, last)
+        if slots[0] < 0:
+            slots %= self.n_slots
         self._draw_log.overwrite(slots)
         self._prioritization.insert(slots)
         barred = self.barred_row
@@ -240,7 +247,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
     def _weights(self, draw: Draw, n_drawable: int) -> NDArray[np.float32]:
         reference = 1 / n_drawable
         if self.weight_normalization == "batch":
-            reference = draw.probabilities.min()
+            reference = smallest(draw.probabilities)
         elif self.weight_normalization == "buffer":
             reference = draw.smallest_probability
         return importance_weights(draw.probabilities, reference, self.beta)

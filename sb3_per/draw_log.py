@@ -27,16 +27,16 @@ class DrawLog:
 
     def draw(self, slots: IntArray) -> None:
         """Slots, shape (B,), are drawn."""
-        self._states[slots] = _AWAITED
+        _await(self._states, slots)
 
     def overwrite(self, slots: IntArray) -> None:
         """Something new is put into slots, shape (n,)."""
-        states = self._states[slots]
-        self._states[slots] = np.where(states == _AWAITED, _OVERWRITTEN, states)
+        _overwrite(self._states, slots)
 
-    def settle(self, slots: IntArray) -> NDArray[np.bool_]:
-        """TD errors of slots, shape (B,), have come; returns which of them came in time."""
-        return _settle(self._states, slots)
+    def settle(self, slots: IntArray) -> tuple[NDArray[np.bool_], int]:
+        """TD errors of slots, shape (B,), have come; returns which in time, and how many late."""
+        in_time, n_late = _settle(self._states, slots)
+        return in_time, n_late
 
     def clear(self) -> None:
         """No TD error is awaited."""
@@ -44,16 +44,34 @@ class DrawLog:
 
 
 @njit(cache=True)
-def _settle(states: NDArray[np.int8], slots: IntArray) -> NDArray[np.bool_]:
+def _await(states: NDArray[np.int8], slots: IntArray) -> None:
+    for i in range(len(slots)):
+        states[slots[i]] = _AWAITED
+
+
+@njit(cache=True)
+def _overwrite(states: NDArray[np.int8], slots: IntArray) -> None:
+    for i in range(len(slots)):
+        if states[slots[i]] == _AWAITED:
+            states[slots[i]] = _OVERWRITTEN
+
+
+@njit(cache=True)
+def _settle(states: NDArray[np.int8], slots: IntArray) -> tuple[NDArray[np.bool_], int]:
     in_time = np.empty(len(slots), dtype=np.bool_)
+    n_late = 0
     for i in range(len(slots)):
         in_time[i] = states[slots[i]] != _OVERWRITTEN
+        n_late += not in_time[i]
     for i in range(len(slots)):
         states[slots[i]] = _SETTLED
-    return in_time
+    return in_time, n_late
 
 
 @cache
 def compile_kernels() -> None:
     """Compile now, or load from numba's cache, so that no later call has to wait."""
-    _settle(np.zeros(1, dtype=np.int8), np.zeros(1, dtype=np.int64))
+    states, slots = np.zeros(1, dtype=np.int8), np.zeros(1, dtype=np.int64)
+    _await(states, slots)
+    _overwrite(states, slots)
+    _settle(states, slots)

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import torch as th
+from gymnasium import spaces
 from numpy.typing import NDArray
 from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
@@ -65,6 +66,45 @@ class SlotReplayBuffer(ReplayBuffer):
         """The slots of a row, shape (n_envs,)."""
         return np.arange(row * self.n_envs, (row + 1) * self.n_envs)
 
+    def add(
+        self,
+        obs: Any,
+        next_obs: Any,
+        action: NDArray[Any],
+        reward: NDArray[Any],
+        done: NDArray[Any],
+        infos: list[dict[str, Any]],
+    ) -> None:
+        """
+        Store one transition of every environment, as ``ReplayBuffer.add``, which copies each array
+        before it copies it into the storage.
+        """
+        row = self.pos
+        self._put(self.observations, row, obs)
+        if self.optimize_memory_usage:
+            self._put(self.observations, (row + 1) % self.buffer_size, next_obs)
+        else:
+            self._put(self.next_observations, row, next_obs)
+        self.actions[row] = action.reshape(self.n_envs, self.action_dim)
+        self.rewards[row] = reward
+        self.dones[row] = done
+        if self.handle_timeout_termination:
+            self.timeouts[row] = [info.get("TimeLimit.truncated", False) for info in infos]
+        self._advance()
+
+    def _put(self, store: Any, row: int, observations: Any) -> None:
+        # Discrete observations come without the last axis.
+        if isinstance(self.observation_space, spaces.Discrete):
+            observations = observations.reshape(self.n_envs, *self.obs_shape)
+        store[row] = observations
+
+    def _advance(self) -> None:
+        """One more row is stored."""
+        self.pos += 1
+        if self.pos == self.buffer_size:
+            self.full = True
+            self.pos = 0
+
     def gather(self, slots: IntArray, env: VecNormalize | None = None) -> ReplayBufferSamples:
         """
         The transitions in slots, as ``ReplayBuffer`` (or ``NStepReplayBuffer``) would sample them.
@@ -119,6 +159,13 @@ class SlotReplayBuffer(ReplayBuffer):
 
 class SlotDictReplayBuffer(SlotReplayBuffer, DictReplayBuffer):
     """A ``SlotReplayBuffer`` for Dict observations, n-step returns included."""
+
+    def _put(self, store: Any, row: int, observations: Any) -> None:
+        for key, part in store.items():
+            if isinstance(self.observation_space.spaces[key], spaces.Discrete):
+                part[row] = observations[key].reshape(self.n_envs, *self.obs_shape[key])
+            else:
+                part[row] = observations[key]
 
     def _observations_at(self, store: Any, slots: IntArray, env: VecNormalize | None) -> Any:
         observations: Any = self._normalize_obs(

@@ -159,15 +159,23 @@ def set_leaves(nodes: FloatArray, starts: IntArray, leaves: IntArray, weights: F
     """Write weights and recompute the sums above them; the caller has checked both."""
     for i in range(len(leaves)):
         nodes[starts[-1] + leaves[i]] = weights[i]
-    for i in range(len(leaves)):
-        index = leaves[i]
-        for level in range(len(starts) - 1, 0, -1):
-            index //= FANOUT
-            first_child = starts[level] + index * FANOUT
+    # Level by level, so that neighbours in a sorted batch recompute a common parent once.
+    below = leaves.copy()
+    n_below = len(below)
+    for level in range(len(starts) - 1, 0, -1):
+        last, n_parents = -1, 0
+        for i in range(n_below):
+            parent = below[i] // FANOUT
+            if parent == last:
+                continue
+            first_child = starts[level] + parent * FANOUT
             total = 0.0
             for child in range(first_child, first_child + FANOUT):
                 total += nodes[child]
-            nodes[starts[level - 1] + index] = total
+            nodes[starts[level - 1] + parent] = total
+            below[n_parents] = last = parent
+            n_parents += 1
+        n_below = n_parents
 
 
 @njit(cache=True)
@@ -187,9 +195,14 @@ def find_leaves(nodes: FloatArray, starts: IntArray, masses: FloatArray) -> IntA
     """The leaf under each mass; see ``SumTree.find``."""
     found = np.zeros(len(masses), dtype=np.int64)
     left_over = masses.copy()
-    # All masses go down a level together: their cache misses overlap, which halves the time at a
-    # million leaves. All children are read: stopping at the right one cannot be predicted.
+    bits = nodes.view(np.int64)
+    touched = 0
+    # All masses go down a level together, and a first loop only touches what the second will read:
+    # it waits for nothing, so that cache misses overlap (twice as fast at a million leaves). All
+    # children are read: stopping at the right one cannot be predicted.
     for level in range(len(starts)):
+        for i in range(len(masses)):
+            touched |= bits[starts[level] + found[i] * FANOUT]
         for i in range(len(masses)):
             first_child = starts[level] + found[i] * FANOUT
             running, below, n_below = 0.0, 0.0, 0
@@ -205,6 +218,8 @@ def find_leaves(nodes: FloatArray, starts: IntArray, masses: FloatArray) -> IntA
                 while nodes[first_child + n_below] == 0.0:
                     n_below -= 1
             found[i] = found[i] * FANOUT + n_below
+    if touched < 0:  # no weight has a sign; without a use the compiler would drop the first loop
+        raise AssertionError
     return found
 
 

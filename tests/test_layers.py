@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "rank_based": GROUND | {"draws", "ordered_slots", "priorities", "sum_tree"},
     "draw_log": GROUND | {"sum_tree"},
     "arguments": FIRST | {"priorities", "sum_tree"},
-    "slot_buffers": FIRST | {"n_step", "priorities", "sum_tree"},
+    "slot_buffers": FIRST | {"gymnasium", "n_step", "priorities", "sum_tree"},
     "buffers": FIRST
     | {"arguments", "draw_log", "draws", "priorities", "proportional", "rank_based"}
     | {"slot_buffers", "sum_tree"},
