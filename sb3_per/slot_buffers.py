@@ -114,17 +114,18 @@ class SlotReplayBuffer(ReplayBuffer):
         """
         if self.n_steps == 1:
             last_slots, discounts = slots, None
-            rewards = self._normalize_reward(_take(self.rewards, slots).reshape(-1, 1), env)
+            rewards = self._normalize_reward(self.rewards.take(slots[:, None]), env)
         else:
             last_slots, rewards, discounts = self._n_step_returns(slots, env)
-        dones = _take(self.dones, last_slots)
+        last_column = last_slots[:, None]
+        dones = self.dones.take(last_column)  # (B, 1)
         if self.handle_timeout_termination:
-            dones *= 1 - _take(self.timeouts, last_slots)
+            dones *= 1 - self.timeouts.take(last_column)
         return ReplayBufferSamples(
             observations=self._observations_at(self.observations, slots, env),
             actions=self._tensor(_take(self.actions, slots)),
             next_observations=self._next_observations_at(last_slots, env),
-            dones=self._tensor(dones.reshape(-1, 1)),
+            dones=self._tensor(dones),
             rewards=self._tensor(rewards),
             discounts=None if discounts is None else self._tensor(discounts),
         )
@@ -135,7 +136,7 @@ class SlotReplayBuffer(ReplayBuffer):
         """Last slots (B,), n-step returns (B, 1) and discounts of the bootstrap value (B, 1)."""
         newest_row = (self.pos - 1) % self.buffer_size
         windows = n_step_windows(slots, self.n_steps, (self.dones, self.timeouts), newest_row)
-        rewards = self._normalize_reward(_take(self.rewards, windows.slots), env)  # (B, n)
+        rewards = self._normalize_reward(self.rewards.take(windows.slots), env)  # (B, n)
         discounts = self.gamma ** np.arange(self.n_steps, dtype=np.float32)
         returns = (rewards * discounts * windows.within).sum(axis=1, keepdims=True)
         n_taken = windows.within.sum(axis=1, keepdims=True).astype(np.float32)
@@ -175,5 +176,5 @@ class SlotDictReplayBuffer(SlotReplayBuffer, DictReplayBuffer):
 
 
 def _take(store: NDArray[Any], slots: IntArray) -> NDArray[Any]:
-    """Entries by slot of an array (n_rows, n_envs, ...), for which two indices would be slower."""
+    """Rows by slot of an array (n_rows, n_envs, ...), for which two indices would be slower."""
     return store.reshape(-1, *store.shape[2:]).take(slots, axis=0)
