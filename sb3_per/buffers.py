@@ -117,6 +117,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         super().__init__(*args, **kwargs)
         self.weight_normalization = weight_normalization
         self.scheme = Scheme(stratified, replacement)
+        self.scheme.compile_kernels()
         self._prioritization = kind(
             self.n_slots,
             alpha=alpha,

@@ -7,7 +7,15 @@ import numpy as np
 from numba import njit
 
 from sb3_per import sum_tree
-from sb3_per.sum_tree import FANOUT, FloatArray, IntArray, SumTree, find_leaves, set_leaves
+from sb3_per.sum_tree import (
+    FANOUT,
+    FloatArray,
+    IntArray,
+    SumTree,
+    find_leaves,
+    set_leaves,
+    total_of,
+)
 
 
 class Draw(NamedTuple):
@@ -46,6 +54,10 @@ class Scheme(NamedTuple):
 
     stratified: bool = True
     replacement: bool = True
+
+    def compile_kernels(self) -> None:
+        """Compile now, or load from numba's cache, so that no draw has to wait."""
+        _compile_kernels(self)
 
     def n_uniforms(self, batch_size: int) -> int:
         """How many uniforms ``draw`` uses up for a batch."""
@@ -87,7 +99,7 @@ def _draw(
     nodes: FloatArray, starts: IntArray, uniforms: FloatArray, stratified: bool
 ) -> tuple[IntArray, FloatArray]:
     """Leaves, one to a stratum or independent, and their probabilities."""
-    n_draws, total = len(uniforms), nodes[:FANOUT].sum()
+    n_draws, total = len(uniforms), total_of(nodes)
     masses = np.empty(n_draws)
     for i in range(n_draws):
         masses[i] = (i + uniforms[i]) * (total / n_draws) if stratified else uniforms[i] * total
@@ -108,8 +120,11 @@ def _take_systematic(
     rate = np.inf
     while n_taken < n_draws:
         n_left = n_draws - n_taken
-        total = nodes[:FANOUT].sum()
-        found = find_leaves(nodes, starts, (np.arange(n_left) + offset) * (total / n_left))
+        total = total_of(nodes)
+        masses = np.empty(n_left)
+        for i in range(n_left):
+            masses[i] = (i + offset) * (total / n_left)
+        found = find_leaves(nodes, starts, masses)
         n_certain = 0
         for i in range(n_left):
             weight = nodes[starts[-1] + found[i]]
@@ -120,7 +135,8 @@ def _take_systematic(
                 taken[n_taken + n_certain], weights[n_taken + n_certain] = found[i], weight
                 n_certain += 1
         if n_certain == 0:
-            taken[n_taken:] = found
+            for i in range(n_left):  # a slice would compile for seconds
+                taken[n_taken + i] = found[i]
             rate = n_left / total
             break
         # They have to go before the strata of the others can be laid out; equal distances hit every
@@ -140,24 +156,26 @@ def _take_one_by_one(
     weights = np.empty(len(positions))
     tau = 0.0
     for i in range(len(positions)):
-        total = nodes[:FANOUT].sum()
+        total = total_of(nodes)
         tau -= np.log1p(-waits[i]) / total
         taken[i] = find_leaves(nodes, starts, positions[i : i + 1] * total)[0]
         weights[i] = nodes[starts[-1] + taken[i]]
         set_leaves(nodes, starts, taken[i : i + 1], np.zeros(1))
-    rest = nodes[:FANOUT].sum()
+    rest = total_of(nodes)
     tau = tau - np.log1p(-waits[-1]) / rest if rest > 0.0 else np.inf
     set_leaves(nodes, starts, taken, weights)
     return taken, tau
 
 
 @cache
-def compile_kernels() -> None:
-    """Compile now, or load from numba's cache, so that no later call has to wait."""
+def _compile_kernels(scheme: Scheme) -> None:
     # Kernels that are called come before those that call them: the other way round, numba's cache
     # gives back a find_leaves that cannot return its array.
     sum_tree.compile_kernels()
-    nodes, starts = np.ones(FANOUT), np.zeros(1, dtype=np.int64)
-    _draw(nodes, starts, np.full(1, 0.5), True)
-    _take_systematic(nodes, starts, 1, 0.5)
-    _take_one_by_one(nodes, starts, np.full(1, 0.5), np.full(2, 0.5))
+    nodes, starts, uniforms = np.ones(FANOUT), np.zeros(1, dtype=np.int64), np.full(2, 0.5)
+    if scheme.replacement:
+        _draw(nodes, starts, uniforms, True)
+    elif scheme.stratified:
+        _take_systematic(nodes, starts, 1, 0.5)
+    else:
+        _take_one_by_one(nodes, starts, uniforms[:1], uniforms)

@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 
-from sb3_per import draws
 from sb3_per.draws import Draw, Scheme
 from sb3_per.priorities import ByTDError
 from sb3_per.sum_tree import FloatArray, IntArray, SumTree
@@ -22,7 +21,6 @@ class Proportional(ByTDError):
     """
 
     def __init__(self, n_slots: int, *, track_smallest: bool = False, **options: Any) -> None:
-        draws.compile_kernels()
         super().__init__(**options)
         track_extremes = track_smallest or self.new_priority == "max_stored"
         self._tree = SumTree(n_slots, track_extremes=track_extremes)

@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 
-from sb3_per import draws
 from sb3_per.draws import Draw, Scheme
 from sb3_per.ordered_slots import OrderedSlots
 from sb3_per.priorities import DEFAULT_EPS, ByTDError, require
@@ -26,7 +25,6 @@ class RankBased(ByTDError):
     """
 
     def __init__(self, n_slots: int, *, track_smallest: bool = False, **options: Any) -> None:
-        draws.compile_kernels()
         super().__init__(**options)
         rule = f"eps must stay at {DEFAULT_EPS} with rank-based prioritization: it changes no rank"
         require(self.eps == DEFAULT_EPS, rule, self.eps)

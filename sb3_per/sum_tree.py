@@ -33,6 +33,8 @@ class SumTree:
         if n_leaves < 1:
             raise ValueError(f"n_leaves must be at least 1, got {n_leaves}")
         compile_kernels()
+        if track_extremes:
+            _compile_extremes()
         self.n_leaves = n_leaves
         self.track_extremes = track_extremes
         self.starts = _level_starts(n_leaves)
@@ -48,7 +50,7 @@ class SumTree:
     @property
     def total(self) -> float:
         """Sum of all weights."""
-        return float(_total(self.nodes))
+        return float(total_of(self.nodes))
 
     @property
     def leaf_weights(self) -> FloatArray:
@@ -147,7 +149,8 @@ def _level_starts(n_leaves: int) -> IntArray:
 
 
 @njit(cache=True)
-def _total(nodes: FloatArray) -> float:
+def total_of(nodes: FloatArray) -> float:
+    """Sum of all weights."""
     total = 0.0
     for node in range(FANOUT):
         total += nodes[node]
@@ -250,5 +253,10 @@ def compile_kernels() -> None:
     set_leaves(nodes, starts, leaves, weights)
     _check_and_set(nodes, starts, 1, leaves, weights)
     find_leaves(nodes, starts, np.zeros(1))
-    _refresh_extremes(nodes, nodes.copy(), nodes.copy(), starts, leaves)
-    _total(nodes)
+    total_of(nodes)
+
+
+@cache
+def _compile_extremes() -> None:
+    nodes, starts = np.zeros(FANOUT), np.zeros(1, dtype=np.int64)
+    _refresh_extremes(nodes, nodes.copy(), nodes.copy(), starts, starts)

@@ -1,0 +1,115 @@
+"""The command line of ``sb3-per bench``."""
+
+import argparse
+import json
+import platform
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch as th
+
+from sb3_per.bench import ops, plot, profile, train
+
+PACKAGES = (
+    "sb3-per",
+    "stable-baselines3",
+    "torch",
+    "numpy",
+    "numba",
+    "cpprb",
+    "tianshou",
+    "torchrl",
+)
+
+
+def main() -> None:
+    """Run what ``sys.argv`` asks for, on one thread."""
+    asked = _parser().parse_args()
+    th.set_num_threads(1)
+    asked.run(asked)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="sb3-per bench", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="WHAT")
+
+    of_ops = commands.add_parser("ops", help="time of sample, update and add; in microseconds")
+    of_ops.add_argument("--capacities", type=int, nargs="*", default=ops.CAPACITIES)
+    of_ops.add_argument("--batches", type=int, nargs="+", default=ops.BATCHES)
+    of_ops.add_argument("--images", type=int, default=ops.IMAGES, help="stored; 0 for none")
+    of_ops.add_argument("--rounds", type=int, default=1000)
+    of_ops.set_defaults(run=_run_ops)
+
+    of_train = commands.add_parser("train", help="steps a CPU second of PERDQN and DQN")
+    of_train.add_argument("--rounds", type=int, default=36)
+    of_train.set_defaults(run=_run_train)
+
+    of_profile = commands.add_parser("profile", help="where the time of a training step goes")
+    of_profile.add_argument("--steps", type=int, default=4000)
+    of_profile.set_defaults(run=_run_profile)
+
+    for each in (of_train, of_profile):
+        each.add_argument("--tasks", nargs="+", choices=train.TASKS, default=[*train.TASKS])
+    for each in (of_ops, of_train, of_profile):
+        each.add_argument("--out", type=Path, help="a folder for JSON, and for the plot of ops")
+    return parser
+
+
+def _run_ops(asked: argparse.Namespace) -> None:
+    costs: list[ops.Cost] = []
+    for task in ops.tasks(asked.capacities, asked.images):
+        _say(f"\n## {task.name}, {task.capacity:,} stored\n")
+        entered, left_out = ops.enter(task)
+        for name, reason in left_out.items():
+            _say(f"{name} is left out: {reason}")
+        for batch in asked.batches:
+            costs += (found := ops.measure(task, entered, batch, asked.rounds))
+            _say(f"\nBatch of {batch}\n\n{ops.summary(found)}")
+    _save(asked.out, "ops.json", [cost._asdict() for cost in costs])
+    if asked.out is not None:
+        plot.against_capacity(costs, asked.out / "ops")
+
+
+def _run_train(asked: argparse.Namespace) -> None:
+    paces: list[train.Pace] = []
+    for name in _possible(asked.tasks):
+        paces += (found := train.measure(name, asked.rounds))
+        _say(f"\n{train.summary(found)}")
+    _save(asked.out, "train.json", [pace._asdict() for pace in paces])
+
+
+def _run_profile(asked: argparse.Namespace) -> None:
+    jobs = {}
+    for name in _possible(asked.tasks):
+        jobs[name] = profile.profile(name, asked.steps)
+        _say(f"\n{profile.summary(name, jobs[name])}")
+    _save(asked.out, "profile.json", jobs)
+
+
+def _possible(tasks: Sequence[str]) -> Sequence[str]:
+    for name in tasks:
+        package = train.missing(train.TASKS[name])
+        if package is not None:
+            _say(f"{name} is left out: {package} is not installed")
+    return [name for name in tasks if train.missing(train.TASKS[name]) is None]
+
+
+def _save(folder: Path | None, file: str, results: Any) -> None:
+    if folder is None:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    about = {"python": platform.python_version(), "machine": platform.machine()}
+    for package in PACKAGES:
+        try:
+            about[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    (folder / file).write_text(json.dumps({"versions": about, "results": results}, indent=1) + "\n")
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()

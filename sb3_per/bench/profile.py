@@ -1,0 +1,70 @@
+"""Where the time of a training step goes: cProfile's account of DQN and PERDQN, by job."""
+
+import cProfile
+import pstats
+from pathlib import Path
+from typing import Any
+
+from stable_baselines3 import DQN
+
+from sb3_per.bench.quartiles import table
+from sb3_per.bench.train import TASKS, make
+from sb3_per.dqn import PERDQN
+
+# Job: functions that do it and call none of each other, by file (or nothing) and name.
+JOBS = {
+    "optimizer step": (("optimizer.py", "wrapper"),),
+    "zero_grad": (("optimizer.py", "zero_grad"), ("gradients.py", "clear")),
+    "backward": (("_tensor.py", "backward"),),
+    "clip gradients": (("clip_grad.py", "clip_grad_norm_"), ("gradients.py", "clip")),
+    "networks, in updates and predictions": (("policies.py", "forward"),),
+    "buffer.sample": (("buffers.py", "sample"),),
+    "update_priorities": (("buffers.py", "update_priorities"),),
+    "buffer.add": (("buffers.py", "add"),),
+    "set_training_mode": (("policies.py", "set_training_mode"),),
+    "env.step": (("base_vec_env.py", "step"),),
+    "train() in all": (("dqn.py", "train"),),
+}
+
+
+def profile(name: str, n_steps: int) -> dict[str, dict[str, float]]:
+    """
+    :param name: One of ``sb3_per.bench.train.TASKS``.
+    :return: Microseconds a step by algorithm and job, as the profiler counts, which adds its own
+        time to each call in Python.
+    """
+    return {kind.__name__: _jobs_of(make(kind, TASKS[name]), n_steps) for kind in (DQN, PERDQN)}
+
+
+def _jobs_of(model: DQN, n_steps: int) -> dict[str, float]:
+    model.learn(1000)
+    profiler = cProfile.Profile()
+    profiler.enable()
+    model.learn(n_steps, reset_num_timesteps=False)
+    profiler.disable()
+    statistics: Any = pstats.Stats(profiler)
+    jobs = {job: _seconds(statistics, functions) for job, functions in JOBS.items()}
+    jobs["all"] = statistics.total_tt
+    return {job: 1e6 * seconds / n_steps for job, seconds in jobs.items()}
+
+
+def _seconds(statistics: Any, functions: tuple[tuple[str, str], ...]) -> float:
+    """Cumulative time; of two functions of a name in files of a name, the outer one's."""
+    total = 0.0
+    for file, function in functions:
+        matching = [
+            cumulative
+            for (path, _, name), (_, _, _, cumulative, _) in statistics.stats.items()
+            if name == function and Path(path).name == file
+        ]
+        total += max(matching, default=0.0)
+    return total
+
+
+def summary(name: str, jobs: dict[str, dict[str, float]]) -> str:
+    """Algorithms side by side."""
+    rows = [
+        (job, *(f"{of_one[job]:.0f}" for of_one in jobs.values()))
+        for job in next(iter(jobs.values()))
+    ]
+    return table((f"{name}, profiled us a step", *jobs), rows)

@@ -1,0 +1,148 @@
+"""Environment steps per CPU second of PERDQN and of DQN, in alternating slices of live models."""
+
+import importlib.util
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+from stable_baselines3 import DQN
+
+from sb3_per.bench.quartiles import Quartiles, quartiles_of, table
+from sb3_per.dqn import PERDQN
+
+STOCK = "DQN"
+
+
+class Frames(gym.Env[NDArray[np.uint8], np.int64]):
+    """Random frames of the shape that Atari agents see, so that no time goes into a game."""
+
+    observation_space = spaces.Box(0, 255, (84, 84, 4), np.uint8)
+    action_space = spaces.Discrete(6)
+
+    def __init__(self) -> None:
+        shape = (64, *self.observation_space.shape)
+        self._frames = np.random.default_rng(0).integers(256, size=shape, dtype=np.uint8)
+        self._n_steps = 0
+
+    def reset(self, **kwargs: Any) -> tuple[NDArray[np.uint8], dict[str, Any]]:
+        self._n_steps = 0
+        return self._frames[0], {}
+
+    def step(self, action: np.int64) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
+        self._n_steps += 1
+        reward = float(self._n_steps % 7 == 0)
+        return self._frames[self._n_steps % 64], reward, self._n_steps % 200 == 0, False, {}
+
+
+class Task(NamedTuple):
+    """What is learned, with which settings, in slices of how many steps."""
+
+    env: type[gym.Env[Any, Any]] | str
+    settings: dict[str, Any]
+    slice_steps: int
+    needs: str = "gymnasium"
+
+
+TASKS = {
+    # One update a step: nowhere else does an update's overhead weigh as much.
+    "CartPole": Task(
+        "CartPole-v1", {"policy": "MlpPolicy", "learning_starts": 100, "train_freq": 1}, 400
+    ),
+    # As RL-Zoo has it.
+    "LunarLander": Task(
+        "LunarLander-v3",
+        {
+            "policy": "MlpPolicy",
+            "learning_rate": 6.3e-4,
+            "batch_size": 128,
+            "buffer_size": 50_000,
+            "learning_starts": 0,
+            "target_update_interval": 250,
+            "train_freq": 4,
+            "gradient_steps": -1,
+            "exploration_fraction": 0.12,
+            "exploration_final_eps": 0.1,
+            "policy_kwargs": {"net_arch": [256, 256]},
+        },
+        400,
+        needs="Box2D",
+    ),
+    "images": Task(
+        Frames, {"policy": "CnnPolicy", "learning_starts": 100, "buffer_size": 5_000}, 100
+    ),
+}
+
+
+class Pace(NamedTuple):
+    """CPU microseconds a step, and steps per CPU second over those of stock DQN."""
+
+    task: str
+    name: str
+    microseconds: Quartiles
+    ratio: Quartiles  # of paired slices
+
+
+def contestants(task: Task, seed: int = 0) -> Iterator[tuple[str, DQN]]:
+    """Stock DQN first, and again, to see what noise makes of it."""
+    fused, plain = ({"optimizer_kwargs": {"fused": fused}} for fused in (True, False))
+    yield STOCK, make(DQN, task, seed)
+    yield "DQN again", make(DQN, task, seed)
+    yield "DQN, fused Adam", make(DQN, task, seed, **fused)
+    yield "PERDQN", make(PERDQN, task, seed)
+    yield "PERDQN, plain Adam", make(PERDQN, task, seed, **plain)
+
+
+def make(algorithm: type[DQN], task: Task, seed: int = 0, **policy_kwargs: Any) -> DQN:
+    """A model at the beginning of its training."""
+    settings = dict(task.settings)
+    settings["policy_kwargs"] = {**settings.get("policy_kwargs", {}), **policy_kwargs}
+    env = task.env if isinstance(task.env, str) else task.env()
+    return algorithm(env=env, seed=seed, **settings)
+
+
+def missing(task: Task) -> str | None:
+    """The package that a task needs and that is not installed."""
+    return None if importlib.util.find_spec(task.needs) else task.needs
+
+
+def measure(name: str, n_rounds: int) -> list[Pace]:
+    """
+    :param name: One of ``TASKS``.
+    :param n_rounds: In each, every model trains for one slice, each time another one first.
+    """
+    task = TASKS[name]
+    models = dict(contestants(task))
+    for model in models.values():
+        model.learn(3 * task.slice_steps)  # past the start, and through every kernel once
+    times: dict[str, list[float]] = {each: [] for each in models}
+    order = list(models)
+    for _ in range(n_rounds):
+        order = [*order[1:], order[0]]
+        for each in order:
+            start = time.process_time()
+            models[each].learn(task.slice_steps, reset_num_timesteps=False)
+            times[each].append(1e6 * (time.process_time() - start) / task.slice_steps)
+    stock = np.array(times[STOCK])
+    return [
+        Pace(name, each, quartiles_of(times[each]), quartiles_of(stock / np.array(times[each])))
+        for each in models
+    ]
+
+
+def summary(paces: list[Pace]) -> str:
+    """One task as a table."""
+    header = (paces[0].task, "CPU us a step", "steps a CPU second / DQN", "low-high")
+    rows = [
+        (
+            pace.name,
+            f"{pace.microseconds.median:.0f}",
+            f"{pace.ratio.median:.3f}",
+            f"{pace.ratio.low:.3f}-{pace.ratio.high:.3f}",
+        )
+        for pace in paces
+    ]
+    return table(header, rows)
