@@ -31,6 +31,15 @@ MAY_IMPORT = {
     "gradients": {"torch"},
     "dqn": FIRST | {"gymnasium", "buffers", "gradients", "priorities"},
     "__init__": {"buffers", "dqn"},
+    "bench.quartiles": {"numpy"},
+    "bench.contestants": FIRST | {"gymnasium", "buffers", "draws", "proportional", "rank_based"},
+    "bench.peers": {"numpy", "cpprb", "tianshou", "torchrl", "bench.contestants"},
+    "bench.ops": {"numpy", "bench.contestants", "bench.peers", "bench.quartiles"},
+    "bench.train": FIRST | {"gymnasium", "bench.quartiles", "dqn"},
+    "bench.profile": {"stable_baselines3", "bench.quartiles", "bench.train", "dqn"},
+    "bench.plot": {"matplotlib", "bench.ops"},
+    "bench.command": {"torch", "bench.ops", "bench.plot", "bench.profile", "bench.train"},
+    "bench.__init__": set(),
     "zoo_search": ROOF,
     "zoo_commands": ROOF,
     "zoo": ROOF | {"buffers", "dqn", "priorities", "zoo_search"},
@@ -40,6 +49,11 @@ MAY_IMPORT = {
 # No clock, no global randomness and no files below the second floor.
 STANDARD_LIBRARY = {"collections", "functools", "typing"}
 STANDARD_LIBRARY_OF = {
+    "bench.ops": {"time"},
+    "bench.train": {"importlib", "time"},
+    "bench.profile": {"cProfile", "pathlib", "pstats", "time"},
+    "bench.plot": {"pathlib"},
+    "bench.command": {"argparse", "importlib", "json", "pathlib", "platform", "sys"},
     "buffers": {"warnings"},
     "dqn": {"inspect", "io", "pathlib"},
     "zoo": {"importlib", "pathlib"},
@@ -49,26 +63,29 @@ STANDARD_LIBRARY_OF = {
 
 
 def imports_of(path):
-    """Top-level names that a module imports; rooms of ours by their own name."""
+    """Top-level names that a module imports; rooms of ours by their path in the package."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            whole = node.module == "sb3_per"
-            names = [f"sb3_per.{a.name}" if whole else node.module for a in node.names]
+            is_folder = (PACKAGE.parent / node.module.replace(".", "/")).is_dir()
+            whole = node.module.split(".")[0] == "sb3_per" and is_folder
+            names = [f"{node.module}.{a.name}" if whole else node.module for a in node.names]
         else:
             continue
         for name in names:
-            parts = name.split(".")
-            yield parts[1] if parts[0] == "sb3_per" else parts[0]
+            top, _, room = name.partition(".")
+            yield room if top == "sb3_per" else top
 
 
 def test_every_room_has_its_place_in_the_table():
-    assert {path.stem for path in PACKAGE.glob("**/*.py")} == set(MAY_IMPORT)
+    rooms = {path.relative_to(PACKAGE).with_suffix("") for path in PACKAGE.glob("**/*.py")}
+
+    assert {".".join(room.parts) for room in rooms} == set(MAY_IMPORT)
 
 
 @pytest.mark.parametrize("room", MAY_IMPORT)
 def test_a_room_imports_only_what_its_floor_allows(room):
     allowed = MAY_IMPORT[room] | STANDARD_LIBRARY | STANDARD_LIBRARY_OF.get(room, set())
 
-    assert set(imports_of(PACKAGE / f"{room}.py")) <= allowed
+    assert set(imports_of(PACKAGE / f"{room.replace('.', '/')}.py")) <= allowed

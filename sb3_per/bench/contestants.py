@@ -1,6 +1,5 @@
 """What is measured: our buffers and bare structures, SB3's buffer, and those of other libraries."""
 
-import importlib.util
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
@@ -112,8 +111,3 @@ def structures(task: Task) -> Iterator[tuple[str, Callable[[], Contestant]]]:
     """Bare structures by name."""
     yield "sb3-per proportional, bare", lambda: Bare(Proportional, task.capacity)
     yield "sb3-per rank-based, bare", lambda: Bare(RankBased, task.capacity)
-
-
-def is_installed(package: str) -> bool:
-    """Whether a package can be found; it is not imported."""
-    return importlib.util.find_spec(package) is not None

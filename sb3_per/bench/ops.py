@@ -119,17 +119,26 @@ def _step_times(array: Any) -> Any:
 def summary(costs: list[Cost]) -> str:
     """The costs of one task and one batch size as a table."""
     header = ("us", *OPERATIONS, "step", "low-high", "step/SB3", "low-high")
-    rows = []
-    for cost in costs:
-        ratio = cost.step_over_uniform
-        medians = (cost.sample.median, cost.update.median, cost.add.median, cost.step.median)
-        rows.append(
-            (
-                cost.name,
-                *(f"{median:.3g}" if median < 1000 else f"{median:.0f}" for median in medians),
-                f"{cost.step.low:.0f}-{cost.step.high:.0f}",
-                f"{ratio.median:.2f}" if ratio else "",
-                f"{ratio.low:.2f}-{ratio.high:.2f}" if ratio else "",
-            )
-        )
-    return table(header, rows)
+    over_trees = [
+        f"{cost.name}, over {TREES}: sample {_ratio(cost.sample_over_trees)}, "
+        f"update {_ratio(cost.update_over_trees)}"
+        for cost in costs
+        if cost.sample_over_trees and cost.name.startswith("sb3-per") and cost.name.endswith("bare")
+    ]
+    return "\n".join([table(header, [_row(cost) for cost in costs]), "", *over_trees])
+
+
+def _row(cost: Cost) -> tuple[str, ...]:
+    ratio = cost.step_over_uniform
+    medians = (cost.sample.median, cost.update.median, cost.add.median, cost.step.median)
+    return (
+        cost.name,
+        *(f"{median:.3g}" if median < 1000 else f"{median:.0f}" for median in medians),
+        f"{cost.step.low:.0f}-{cost.step.high:.0f}",
+        _ratio(ratio),
+        f"{ratio.low:.2f}-{ratio.high:.2f}" if ratio else "",
+    )
+
+
+def _ratio(quartiles: Quartiles | None) -> str:
+    return f"{quartiles.median:.2f}" if quartiles else ""

@@ -2,6 +2,7 @@
 
 import cProfile
 import pstats
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ JOBS = {
     "networks, in updates and predictions": (("policies.py", "forward"),),
     "buffer.sample": (("buffers.py", "sample"),),
     "update_priorities": (("buffers.py", "update_priorities"),),
-    "buffer.add": (("buffers.py", "add"),),
+    "buffer.add": (("buffers.py", "add"), ("slot_buffers.py", "add")),
     "set_training_mode": (("policies.py", "set_training_mode"),),
     "env.step": (("base_vec_env.py", "step"),),
     "train() in all": (("dqn.py", "train"),),
@@ -30,18 +31,26 @@ JOBS = {
 def profile(name: str, n_steps: int) -> dict[str, dict[str, float]]:
     """
     :param name: One of ``sb3_per.bench.train.TASKS``.
-    :return: Microseconds a step by algorithm and job, as the profiler counts, which adds its own
-        time to each call in Python.
+    :param n_steps: Of each algorithm, at least; they take turns.
+    :return: CPU microseconds a step by algorithm and job, as the profiler counts, which adds its
+        own time to each call in Python.
     """
-    return {kind.__name__: _jobs_of(make(kind, TASKS[name]), n_steps) for kind in (DQN, PERDQN)}
+    task = TASKS[name]
+    models = {kind.__name__: make(kind, task) for kind in (DQN, PERDQN)}
+    profilers = {algorithm: cProfile.Profile(time.process_time) for algorithm in models}
+    for model in models.values():
+        model.learn(3 * task.slice_steps)
+    n_slices = -(-n_steps // task.slice_steps)
+    for _ in range(n_slices):
+        for algorithm, model in models.items():
+            profilers[algorithm].enable()
+            model.learn(task.slice_steps, reset_num_timesteps=False)
+            profilers[algorithm].disable()
+    n_steps = n_slices * task.slice_steps
+    return {algorithm: _jobs_of(profiler, n_steps) for algorithm, profiler in profilers.items()}
 
 
-def _jobs_of(model: DQN, n_steps: int) -> dict[str, float]:
-    model.learn(1000)
-    profiler = cProfile.Profile()
-    profiler.enable()
-    model.learn(n_steps, reset_num_timesteps=False)
-    profiler.disable()
+def _jobs_of(profiler: cProfile.Profile, n_steps: int) -> dict[str, float]:
     statistics: Any = pstats.Stats(profiler)
     jobs = {job: _seconds(statistics, functions) for job, functions in JOBS.items()}
     jobs["all"] = statistics.total_tt
@@ -67,4 +76,4 @@ def summary(name: str, jobs: dict[str, dict[str, float]]) -> str:
         (job, *(f"{of_one[job]:.0f}" for of_one in jobs.values()))
         for job in next(iter(jobs.values()))
     ]
-    return table((f"{name}, profiled us a step", *jobs), rows)
+    return table((f"{name}, profiled CPU us a step", *jobs), rows)

@@ -1,0 +1,207 @@
+import json
+import sys
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from sb3_per.bench import command, contestants, ops, peers, profile, quartiles, train
+
+
+def test_quartiles_cut_five_numbers_at_the_second_third_and_fourth():
+    assert quartiles.quartiles_of([50.0, 10.0, 30.0, 20.0, 40.0]) == (20.0, 30.0, 40.0)
+
+
+def test_columns_of_a_table_line_up():
+    lines = quartiles.table(("name", "us"), [("a", "1"), ("longer", "1000")]).splitlines()
+
+    assert lines == [
+        "| name   |   us |",
+        "|--------|------|",
+        "| a      |    1 |",
+        "| longer | 1000 |",
+    ]
+
+
+class Clock:
+    """Tells the times that it was given."""
+
+    def __init__(self, *times):
+        self.times = iter(times)
+
+    def perf_counter(self):
+        return next(self.times)
+
+
+class Noted(NamedTuple):
+    """A contestant that notes what is asked of it."""
+
+    calls: list
+
+    def sample(self, batch_size):
+        self.calls.append(("sample", batch_size))
+        return "drawn"
+
+    def update(self, drawn, td_errors):
+        self.calls.append(("update", drawn, len(td_errors)))
+
+    def add(self):
+        self.calls.append(("add",))
+
+
+def test_a_step_is_a_sample_an_update_and_four_additions(monkeypatch):
+    entered = {ops.UNIFORM: Noted([]), "other": Noted([])}
+    # The first round is in reverse order: 5 + 1 + 4 * 0.5 us, then 2 + 0 + 4 * 0.5 us.
+    clock = Clock(0.0, 5e-6, 6e-6, 8e-6, 0.0, 2e-6, 2e-6, 4e-6)
+    monkeypatch.setattr(ops, "time", clock)
+
+    uniform, other = ops.measure(contestants.flat(10), entered, batch=32, n_rounds=1)
+
+    assert entered["other"].calls == [("sample", 32), ("update", "drawn", 32), *[("add",)] * 4]
+    assert entered["other"].calls == entered[ops.UNIFORM].calls
+    assert uniform.step_over_uniform is None
+    assert other.sample.median + other.update.median + 4 * other.add.median == pytest.approx(12 - 4)
+    assert other.step.median == pytest.approx(8.0)
+    assert other.step_over_uniform.median == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("task", [contestants.flat(64), contestants.images(64)])
+def test_all_of_ours_take_part_full(task):
+    entered, left_out = ops.enter(task)
+
+    costs = ops.measure(task, entered, batch=8, n_rounds=3)
+
+    ours = {
+        f"sb3-per {kind}{end}" for kind in ("proportional", "rank-based") for end in ("", ", bare")
+    }
+    assert {cost.name for cost in costs} >= ours | {"SB3 uniform", "SB3 uniform again"}
+    assert {cost.name for cost in costs} | set(left_out) >= {"cpprb", "torchrl's trees, bare"}
+    assert all(each.buffer.full for each in entered.values() if isinstance(each, contestants.OfSB3))
+    assert all(cost.sample.median > 0 and cost.add.median > 0 for cost in costs)
+
+
+def test_what_cannot_be_imported_is_left_out_by_name(monkeypatch):
+    def missing():
+        raise ImportError("No module named 'other'")
+
+    monkeypatch.setattr(ops, "peers", lambda task: [("Other", "other", missing)])
+
+    entered, left_out = ops.enter(contestants.flat(16))
+
+    assert "Other" not in entered
+    assert left_out == {"Other": "other cannot be imported: No module named 'other'"}
+
+
+@pytest.mark.parametrize(
+    "name", ["cpprb", "Tianshou", "torchrl's trees, bare", "Tianshou's tree, bare"]
+)
+def test_a_peer_draws_what_was_updated(name):
+    make = {each: make for each, _, make in peers.peers(contestants.flat(64))}[name]
+    try:
+        peer = make()
+    except ImportError as problem:
+        pytest.skip(f"{name} is not there: {problem}")
+
+    for _ in range(20):
+        peer.update(np.arange(64), np.where(np.arange(64) == 7, 1e6, 1e-6).astype(np.float32))
+
+    assert (np.asarray(peer.sample(32)) == 7).mean() > 0.9
+
+
+def test_images_are_not_asked_of_peers():
+    _, left_out = ops.enter(contestants.images(16))
+
+    assert set(left_out) == {name for name, _, _ in peers.peers(contestants.images(16))}
+
+
+class Paced(NamedTuple):
+    """A model whose slices take so many CPU seconds, as the clock is told."""
+
+    clock: list
+    seconds: float
+
+    def learn(self, n_steps, reset_num_timesteps=True):
+        self.clock[0] += self.seconds
+
+
+def test_a_model_that_needs_half_the_time_makes_twice_the_steps(monkeypatch):
+    clock = [0.0]
+    models = [("DQN", Paced(clock, 0.8)), ("PERDQN", Paced(clock, 0.4))]
+    monkeypatch.setattr(train, "contestants", lambda task: models)
+    monkeypatch.setattr(train.time, "process_time", lambda: clock[0])
+
+    stock, ours = train.measure("CartPole", n_rounds=3)
+
+    assert stock.ratio == (1.0, 1.0, 1.0)
+    assert ours.ratio.median == pytest.approx(2.0)
+    assert ours.microseconds.median == pytest.approx(0.4e6 / 400)
+
+
+def test_contestants_of_a_task_differ_in_nothing_but_their_name_and_adam():
+    models = dict(train.contestants(train.TASKS["CartPole"]))
+
+    adam = {name: model.policy.optimizer.param_groups[0]["fused"] for name, model in models.items()}
+    assert adam == {
+        "DQN": None,
+        "DQN again": None,
+        "DQN, fused Adam": True,
+        "PERDQN": True,
+        "PERDQN, plain Adam": False,
+    }
+    assert (
+        len(
+            {(model.batch_size, model.train_freq, model.learning_rate) for model in models.values()}
+        )
+        == 1
+    )
+
+
+def test_a_profile_finds_the_time_of_every_job():
+    jobs = profile.profile("CartPole", n_steps=200)
+
+    for algorithm in ("DQN", "PERDQN"):
+        common = set(jobs[algorithm]) - {"update_priorities"}
+        assert all(jobs[algorithm][job] > 0 for job in common), jobs[algorithm]
+        assert jobs[algorithm]["all"] > jobs[algorithm]["train() in all"]
+    assert jobs["PERDQN"]["update_priorities"] > 0 == jobs["DQN"]["update_priorities"]
+
+
+def test_ops_prints_tables_and_writes_json_and_a_plot(monkeypatch, tmp_path, capsys):
+    arguments = [
+        "ops",
+        "--capacities",
+        "32",
+        "64",
+        "--batches",
+        "4",
+        "--images",
+        "32",
+        "--rounds",
+        "3",
+        "--out",
+    ]
+    monkeypatch.setattr(sys, "argv", ["sb3-per bench", *arguments, str(tmp_path)])
+
+    command.main()
+
+    assert "## 84 x 84 x 4 images, 32 stored" in capsys.readouterr().out
+    results = json.loads((tmp_path / "ops.json").read_text())
+    assert {cost["capacity"] for cost in results["results"]} == {32, 64}
+    assert "numba" in results["versions"]
+    assert (tmp_path / "ops.png").stat().st_size > 10_000
+    assert "</svg>" in (tmp_path / "ops.svg").read_text()
+
+
+@pytest.mark.parametrize("what", ["train --rounds 1", "profile --steps 100"])
+def test_a_task_whose_package_is_missing_is_left_out_by_name(what, monkeypatch, capsys):
+    task = train.TASKS["LunarLander"]._replace(needs="no_such_package")
+    monkeypatch.setitem(train.TASKS, "LunarLander", task)
+    monkeypatch.setattr(
+        sys, "argv", ["sb3-per bench", *what.split(), "--tasks", "LunarLander", "CartPole"]
+    )
+
+    command.main()
+
+    printed = capsys.readouterr().out
+    assert "LunarLander is left out: no_such_package is not installed" in printed
+    assert "PERDQN" in printed
