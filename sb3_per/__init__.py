@@ -1,5 +1,6 @@
 """Prioritized experience replay for Stable-Baselines3."""
 
+from sb3_per.buffer_files import load_buffer, save_buffer
 from sb3_per.buffers import (
     PrioritizedDictReplayBuffer,
     PrioritizedReplayBuffer,
@@ -15,4 +16,6 @@ __all__ = [
     "PrioritizedReplayBuffer",
     "PrioritizedReplayBufferSamples",
     "__version__",
+    "load_buffer",
+    "save_buffer",
 ]

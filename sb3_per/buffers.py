@@ -111,15 +111,16 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         super().__init__(*args, **kwargs)
         self.weight_normalization = weight_normalization
         self.scheme = Scheme(stratified, replacement)
-        self._prioritization = kind(
-            self.n_slots,
-            alpha=alpha,
-            eps=eps,
-            td_error_clip=td_error_clip,
-            initial_priority=initial_priority,
-            new_priority=new_priority,
-            track_smallest=weight_normalization == "buffer",
-        )
+        self.prioritization_options: dict[str, Any] = {
+            "alpha": alpha,
+            "eps": eps,
+            "td_error_clip": td_error_clip,
+            "initial_priority": initial_priority,
+            "new_priority": new_priority,
+        }
+        track_smallest = weight_normalization == "buffer"
+        options = {**self.prioritization_options, "track_smallest": track_smallest}
+        self._prioritization = kind(self.n_slots, **options)
         # SB3 seeds NumPy's global state and nothing else that a buffer can see; a stream of our own
         # can be pickled.
         self.generator = np.random.default_rng(np.random.randint(2**32, size=4, dtype=np.uint64))  # noqa: NPY002
@@ -147,6 +148,28 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         """Store one transition of every environment, as ``ReplayBuffer.add``."""
         super().add(*args, **kwargs)
         self._n_new_rows += 1
+
+    def storage(self) -> dict[str, NDArray[Any]]:
+        """Views of all that is stored by row or slot: transitions, and draws without TD errors."""
+        self._let_in()
+        return {**super().storage(), "draw_log": self._draw_log.states[: self.n_stored]}
+
+    def state(self) -> dict[str, Any]:
+        """What ``restore`` needs beside storage and prioritization: plain values, as JSON has."""
+        return {
+            "pos": self.pos,
+            "full": self.full,
+            "beta": self.beta,
+            "generator": self.generator.bit_generator.state,
+            "batches_without_update": self._batches_without_update,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a state, in a new buffer; what ``storage`` views has to be filled in then."""
+        require(0 <= state["pos"] < self.buffer_size, "pos must be a row", state["pos"])
+        self.pos, self.full, self.beta = state["pos"], state["full"], state["beta"]
+        self.generator.bit_generator.state = state["generator"]
+        self._batches_without_update = state["batches_without_update"]
 
     def reset(self) -> None:
         """Empty the buffer. The random stream goes on."""

@@ -185,12 +185,30 @@ class PERDQN(DQN):
         own = self.replay_buffer
         super().load_replay_buffer(path, truncate_last_traj)
         loaded, self.replay_buffer = self.replay_buffer, own
-        has_priorities = isinstance(loaded, PrioritizedReplayBuffer)
-        require(has_priorities, "the file must hold a prioritized buffer", type(loaded).__name__)
-        for name in ("n_envs", "n_steps", "observation_space", "action_space"):
-            value, expected = getattr(loaded, name), getattr(own, name)
+        self.use_replay_buffer(loaded)
+
+    def use_replay_buffer(self, buffer: PrioritizedReplayBuffer) -> None:
+        """
+        Go on with another buffer; its priorities and its random stream come with it.
+
+        :param buffer: For example from ``sb3_per.load_buffer``.
+        :raises ValueError: if the buffer has no priorities or another shape; the model keeps its
+            own.
+        """
+        has_priorities = isinstance(buffer, PrioritizedReplayBuffer)
+        require(has_priorities, "the buffer must have priorities", type(buffer).__name__)
+        expected_of = {
+            "n_envs": self.n_envs,
+            "n_steps": self.n_steps,
+            "gamma": self.gamma if self.n_steps > 1 else buffer.gamma,  # else it is not used
+            "observation_space": self.observation_space,
+            "action_space": self.action_space,
+        }
+        for name, expected in expected_of.items():
+            value = getattr(buffer, name)
             require(value == expected, f"the buffer's {name} must be the model's {expected}", value)
-        self.replay_buffer = loaded
+        buffer.device = self.device
+        self.replay_buffer = buffer
 
 
 class _Figures(NamedTuple):

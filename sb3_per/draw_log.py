@@ -25,6 +25,11 @@ class DrawLog:
         compile_kernels()
         self._states = np.zeros(n_slots, dtype=np.int8)
 
+    @property
+    def states(self) -> NDArray[np.int8]:
+        """What is known of every slot, shape (n_slots,), as a view: all there is to be stored."""
+        return self._states
+
     def draw(self, slots: IntArray) -> None:
         """Slots, shape (B,), are drawn."""
         self._states[slots] = _AWAITED

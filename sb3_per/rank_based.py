@@ -40,8 +40,7 @@ class RankBased(ByTDError):
             priority = self._order.largest_priority if n_before else self.initial_priority
         self._order.place(slots, np.full(len(slots), priority))
         if len(self._order) > n_before:  # else newer transitions took the places of older ones
-            ranks = np.arange(n_before, len(self._order))
-            self._tree.set(ranks, np.power(ranks + 1.0, -self.alpha, dtype=np.float64))
+            self._give_weights(n_before)
 
     def update(self, slots: IntArray, td_errors: FloatArray) -> None:
         """Take in TD errors of inserted slots; of a slot named twice the last one counts."""
@@ -59,6 +58,28 @@ class RankBased(ByTDError):
         self._order.clear()
         self._tree.clear()
         self.largest_priority = self.initial_priority
+
+    def state(self) -> dict[str, Any]:
+        """What ``restore`` needs to draw the same: slots by rank, and their priorities."""
+        slots, priorities = self._order.entries()
+        largest = self.largest_priority
+        return {"largest_priority": largest, "slots": slots, "priorities": priorities}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """
+        Go on from a state of the same class with the same options.
+
+        :raises ValueError: for slots that are out of range or out of order.
+        """
+        self._order.restore(state["slots"], state["priorities"])
+        self._tree.clear()
+        self._give_weights(0)
+        self.largest_priority = state["largest_priority"]
+
+    def _give_weights(self, n_before: int) -> None:
+        """Let ranks be drawn that were not taken while only ``n_before`` slots were in order."""
+        ranks = np.arange(n_before, len(self._order))
+        self._tree.set(ranks, np.power(ranks + 1.0, -self.alpha, dtype=np.float64))
 
     def probabilities(self, slots: IntArray) -> FloatArray:
         """P(i) of slots, shape (n,): the chance of a single draw."""

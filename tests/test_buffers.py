@@ -434,6 +434,17 @@ def test_an_option_out_of_range_is_named_with_its_value(options, complaint):
         make(**options)
 
 
+@pytest.mark.parametrize("prioritization", ["proportional", "rank"])
+def test_alpha_cannot_change_since_what_is_stored_was_raised_to_it(prioritization):
+    buffer = make(prioritization=prioritization, alpha=0.5)
+    buffer.prioritization.alpha = 0.5
+
+    with pytest.raises(ValueError, match=r"alpha stays 0.5: make a new buffer, got 0.7"):
+        buffer.prioritization.alpha = 0.7
+
+    assert buffer.prioritization.alpha == 0.5
+
+
 def test_beta_is_checked_when_it_is_moved():
     buffer = make(beta=0.5)
 

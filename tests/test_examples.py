@@ -7,6 +7,7 @@ from examples import (
     cartpole,
     cost_of_a_batch,
     cost_of_ranks,
+    cost_of_saving,
     custom_priorities,
     dict_observations,
     image_observations,
@@ -95,3 +96,12 @@ def test_the_results_of_rl_zoo_runs_are_put_beside_the_published_ones(tmp_path, 
 
     (mean,) = results["CartPole-v1"]
     assert f"| CartPole-v1 | {mean:.1f} | {mean:.1f} | 500 |" in capsys.readouterr().out
+
+
+def test_the_cost_of_saving_is_printed_for_both_ways(capsys):
+    cost_of_saving.main(n_transitions=100_000)
+
+    found = re.findall(r"file (\d+) MB, peak of new memory (\d+) MB", capsys.readouterr().out)
+    (size, saving), (_, loading) = [(int(size), int(peak)) for size, peak in found]
+    assert size == 9  # 93 bytes a transition
+    assert saving < 3 < size < loading

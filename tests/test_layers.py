@@ -29,7 +29,10 @@ MAY_IMPORT = {
     | {"arguments", "draw_log", "draws", "priorities", "proportional", "rank_based"}
     | {"slot_buffers", "sum_tree"},
     "dqn": FIRST | {"gymnasium", "buffers", "priorities"},
-    "__init__": {"buffers", "dqn"},
+    "archive": GROUND | {"priorities"},
+    "space_json": {"gymnasium", "numpy", "priorities"},
+    "buffer_files": {"numpy", "torch", "archive", "buffers", "priorities", "space_json"},
+    "__init__": {"buffer_files", "buffers", "dqn"},
     "zoo_search": ROOF,
     "zoo_commands": ROOF,
     "zoo": ROOF | {"buffers", "dqn", "priorities", "zoo_search"},
@@ -39,6 +42,8 @@ MAY_IMPORT = {
 # No clock, no global randomness and no files below the second floor.
 STANDARD_LIBRARY = {"collections", "functools", "typing"}
 STANDARD_LIBRARY_OF = {
+    "archive": {"contextlib", "hashlib", "json", "os", "pathlib", "types", "zipfile"},
+    "buffer_files": {"os"},
     "buffers": {"warnings"},
     "dqn": {"inspect", "io", "pathlib"},
     "zoo": {"importlib", "pathlib"},
