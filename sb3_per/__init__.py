@@ -6,16 +6,26 @@ from sb3_per.buffers import (
     PrioritizedReplayBuffer,
     PrioritizedReplayBufferSamples,
 )
+from sb3_per.checkpoint import (
+    CheckpointCallback,
+    latest_checkpoint,
+    load_checkpoint,
+    save_checkpoint,
+)
 from sb3_per.dqn import PERDQN
 
 __version__ = "0.1.0"
 
 __all__ = [
     "PERDQN",
+    "CheckpointCallback",
     "PrioritizedDictReplayBuffer",
     "PrioritizedReplayBuffer",
     "PrioritizedReplayBufferSamples",
     "__version__",
+    "latest_checkpoint",
     "load_buffer",
+    "load_checkpoint",
     "save_buffer",
+    "save_checkpoint",
 ]

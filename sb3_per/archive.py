@@ -40,7 +40,7 @@ def write_archive(
         hashing = _HashingWriter(file)
         # Being unable to seek, it is written from front to back, and the checksum with it.
         with zipfile.ZipFile(hashing, "w") as archive:  # type: ignore[call-overload]  # needs write
-            text = json.dumps(header, default=lambda number: number.item())  # NumPy's numbers
+            text = json.dumps(header, default=lambda value: value.tolist())  # NumPy's own
             archive.writestr(zipfile.ZipInfo(_HEADER), text)
             for name, member in members.items():
                 is_array = isinstance(member, np.ndarray)
@@ -101,6 +101,9 @@ class Archive:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._zip.close()
 
     def array(self, name: str) -> NDArray[Any]:

@@ -9,6 +9,7 @@ import numpy as np
 import torch as th
 from gymnasium import spaces
 from stable_baselines3 import DQN
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.type_aliases import MaybeCallback
 from torch.nn import functional as F
 
@@ -100,6 +101,13 @@ class PERDQN(DQN):
                 value,
             )
         return {**self.replay_buffer_kwargs, **options, "beta": self.beta_initial}
+
+    def _setup_learn(self, *args: Any, **kwargs: Any) -> tuple[int, BaseCallback]:
+        last_observations = self._last_obs
+        total_timesteps, callback = super()._setup_learn(*args, **kwargs)
+        if self._last_obs is not last_observations:  # the environments were reset
+            self.replay_buffer.end_episodes()
+        return total_timesteps, callback
 
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
         """As ``DQN.train``, on batches drawn by priority."""

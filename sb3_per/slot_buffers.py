@@ -81,6 +81,22 @@ class SlotReplayBuffer(ReplayBuffer):
         """The slots of a row, shape (n_envs,)."""
         return np.arange(row * self.n_envs, (row + 1) * self.n_envs)
 
+    def end_episodes(self) -> None:
+        """
+        Note that what comes next belongs to new episodes: no n-step return crosses over to them.
+
+        Episodes that had not ended count as cut by a time limit. Memory-optimised storage loses the
+        observation that they stopped at, so there they count as done, as SB3 has it.
+        """
+        if self.size() == 0:
+            return
+        last = (self.pos - 1) % self.buffer_size
+        if self.optimize_memory_usage:
+            self.dones[last] = 1
+        else:
+            running = 1 - self.dones[last]
+            self.timeouts[last] = np.maximum(self.timeouts[last], running)
+
     def gather(self, slots: IntArray, env: VecNormalize | None = None) -> ReplayBufferSamples:
         """
         The transitions in slots, as ``ReplayBuffer`` (or ``NStepReplayBuffer``) would sample them.

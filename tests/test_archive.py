@@ -55,10 +55,12 @@ def test_arrays_that_lie_otherwise_in_memory_are_stored_by_rows(array, tmp_path,
     assert target.tolist() == stored.tolist() == array.tolist()
 
 
-def test_the_same_contents_make_the_same_file(path, tmp_path):
+def test_the_same_contents_make_the_same_file_whenever_they_are_written(path, tmp_path):
     write_archive(tmp_path / "again", HEADER, MEMBERS)
 
     assert (tmp_path / "again").read_bytes() == path.read_bytes()
+    with zipfile.ZipFile(path) as stored:
+        assert {member.date_time for member in stored.infolist()} == {(1980, 1, 1, 0, 0, 0)}
 
 
 def test_a_file_cut_short_anywhere_is_refused_by_name(path):
