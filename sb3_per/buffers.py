@@ -150,9 +150,9 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         self._n_new_rows += 1
 
     def storage(self) -> dict[str, NDArray[Any]]:
-        """Views of all that is stored by row or slot: transitions, and draws without TD errors."""
+        """Views of all that is kept by row or slot: transitions, and draws without TD errors."""
         self._let_in()
-        return {**super().storage(), "draw_log": self._draw_log.states[: self.n_stored]}
+        return {**super().storage(), "draw_log": self._draw_log.states}
 
     def state(self) -> dict[str, Any]:
         """What ``restore`` needs beside storage and prioritization: plain values, as JSON has."""
@@ -176,7 +176,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         super().reset()
         self._n_new_rows = 0
         self._prioritization.clear()
-        self._draw_log.clear()
+        self._draw_log.overwrite(np.arange(self.n_slots))
 
     def sample(  # type: ignore[override]  # SB3's six fields come first, but a NamedTuple cannot be extended
         self, batch_size: int, env: VecNormalize | None = None
@@ -211,8 +211,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         Give sampled transitions the priorities of their new TD errors; O(B log N).
 
         Of a slot named twice the last TD error counts. A TD error that comes too late, when the
-        ring has put a newer transition in the place of the sampled one, is dropped, and so is one
-        for the write head of memory-optimised storage.
+        ring has put a newer transition in the place of the sampled one, or the buffer was reset, is
+        dropped, and so is one for the write head of memory-optimised storage.
 
         :param slots: The ``slots`` of a batch, or any slots that hold a transition, shape (B,) or
             (B, 1).
@@ -257,7 +257,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             stored = bool(0 <= slot < self.n_stored)
             require(stored, f"a slot must lie in [0, {self.n_stored}), where transitions are", slot)
             raise ValueError(
-                f"a TD error must be finite in float32, got {td_error} for slot {slot}"
+                f"a TD error must be finite in float32, got {td_error} for slot {slot}: either the "
+                "network has diverged, or the rewards or observations there are not finite"
             )
 
     def _weights(self, draw: Draw, n_drawable: int) -> NDArray[np.float32]:

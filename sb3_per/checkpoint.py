@@ -45,7 +45,6 @@ def save_checkpoint(model: PERDQN, path: str | os.PathLike[str]) -> None:
         "format": FORMAT,
         "version": VERSION,
         "num_timesteps": model.num_timesteps,
-        "seed": model.seed,
         "buffer_size": model.buffer_size,
         "streams": streams,
         "torch_streams": [*torch_streams],
@@ -78,11 +77,10 @@ def load_checkpoint(
     """
     with Archive(path, FORMAT, VERSION) as archive:
         header = archive.header
-        # With its seed, the model would begin all streams anew; and it needs no buffer of its own.
-        options = {"seed": None, "buffer_size": 1, **options}
         networks = io.BytesIO(archive.bytes_of("model.zip"))
+        options = {"buffer_size": 1, **options}  # it needs no buffer of its own
         model = algorithm.load(networks, env=env, device=device, **options)
-        model.seed, model.buffer_size = header["seed"], header["buffer_size"]
+        model.buffer_size = header["buffer_size"]
         prioritization = model.replay_buffer_kwargs.get("prioritization")
         own_class = prioritization if callable(prioritization) else None
         model.use_replay_buffer(unpack_buffer(archive, model.device, own_class))

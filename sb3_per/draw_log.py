@@ -27,7 +27,7 @@ class DrawLog:
 
     @property
     def states(self) -> NDArray[np.int8]:
-        """What is known of every slot, shape (n_slots,), as a view: all there is to be stored."""
+        """What is known of every slot, shape (n_slots,), to be stored and put back as it is."""
         return self._states
 
     def draw(self, slots: IntArray) -> None:
@@ -42,10 +42,6 @@ class DrawLog:
     def settle(self, slots: IntArray) -> NDArray[np.bool_]:
         """TD errors of slots, shape (B,), have come; returns which of them came in time."""
         return _settle(self._states, slots)
-
-    def clear(self) -> None:
-        """No TD error is awaited."""
-        self._states[:] = _SETTLED
 
 
 @njit(cache=True)

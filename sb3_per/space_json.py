@@ -19,7 +19,7 @@ def space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
     require(name in _CODECS, rule, space)
     encoded = {"type": name, **_CODECS[name].encode(space)}
     returned = space_from_json(encoded)
-    # Of a subclass, more than we know may matter; and == passes over the type of numbers.
+    # Of a subclass, more than we know may matter; and older == pass over the type of numbers.
     is_same = type(returned) is type(space) and returned == space and returned.dtype == space.dtype
     require(is_same, rule, space)
     return encoded

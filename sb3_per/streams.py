@@ -66,6 +66,6 @@ def _generators(env: VecEnv | None) -> list[np.random.Generator | None]:
         return []
     try:
         found = env.get_attr("np_random")
-    except AttributeError:  # a vectorized environment of another make
+    except (AttributeError, EOFError, OSError):  # of another make, or its process has died
         return [None] * env.num_envs
     return [one if isinstance(one, np.random.Generator) else None for one in found]

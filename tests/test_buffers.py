@@ -139,7 +139,7 @@ def test_extend_adds_what_as_many_adds_would():
     assert extended.prioritization.probabilities(np.arange(8)).tolist() == [1 / 6] * 6 + [0, 0]
 
 
-def test_reset_empties_the_buffer_and_forgets_priorities_and_outstanding_draws():
+def test_reset_empties_the_buffer_forgets_priorities_and_drops_errors_that_come_later():
     buffer = make(64)
     buffer.update_priorities(np.arange(64), np.arange(64.0) + 9)
     assert {0, 1, 2} <= set(buffer.sample(5000).slots.tolist())
@@ -148,6 +148,8 @@ def test_reset_empties_the_buffer_and_forgets_priorities_and_outstanding_draws()
     with pytest.raises(ValueError, match="got 0"):
         buffer.sample(1)
     fill(buffer, 3)
+    buffer.update_priorities([0, 1, 2], [50.0, 50.0, 50.0])  # too late: of what was there before
+    assert buffer.prioritization.largest_priority == 1.0
     buffer.update_priorities([0, 1, 2], [1.0, 1.0, 2.0])
 
     shares = buffer.prioritization.probabilities(np.arange(64))

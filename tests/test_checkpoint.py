@@ -96,6 +96,19 @@ def test_a_resumed_run_equals_one_that_was_never_interrupted(options, env_kind, 
     check_valid(resumed.replay_buffer)
 
 
+def test_the_streams_that_all_of_the_program_shares_go_on(tmp_path):
+    def draw():
+        return random.random(), np.random.random(), th.rand(1).item()  # noqa: NPY002
+
+    save_checkpoint(make(kind=PERDQN), tmp_path / "checkpoint")
+    expected = draw()
+    use_up_some_randomness()
+
+    load_checkpoint(tmp_path / "checkpoint", Corridor(), "cpu")
+
+    assert draw() == expected
+
+
 @pytest.mark.parametrize("vec_env_cls", [None, SubprocVecEnv])
 def test_environments_with_a_stream_of_their_own_go_on_with_it(vec_env_cls, tmp_path):
     def first_observations():
@@ -210,10 +223,25 @@ def test_a_resumed_run_keeps_the_rhythm(tmp_path):
     callback = CheckpointCallback(tmp_path, 50, keep=9)
     make(kind=PERDQN).learn(120, callback=callback)
 
-    resumed = load_checkpoint(latest_checkpoint(tmp_path), Corridor(), "cpu")
+    latest = latest_checkpoint(tmp_path)
+    written_at = latest.stat().st_mtime_ns
+
+    resumed = load_checkpoint(latest, Corridor(), "cpu")
     resumed.learn(101, callback=CheckpointCallback(tmp_path, 50, keep=9), reset_num_timesteps=False)
 
     assert [name.split("_")[1] for name in names_in(tmp_path)] == ["100", "150", "200", "50"]
+    assert latest.stat().st_mtime_ns == written_at
+
+
+def test_a_long_rollout_is_followed_by_one_checkpoint(tmp_path):
+    model, callback = make(kind=PERDQN), CheckpointCallback(tmp_path, 10)
+    callback.init_callback(model)
+    callback.on_training_start({}, {})
+
+    for model.num_timesteps in (35, 36, 39):
+        callback.on_rollout_start()
+
+    assert names_in(tmp_path) == ["checkpoint_35_steps.ckpt"]
 
 
 def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(tmp_path):
