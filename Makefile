@@ -4,7 +4,7 @@ VARIANT ?= proportional
 VENV := .venv
 READY := $(VENV)/.ready
 
-.PHONY: train test check clean
+.PHONY: train test soak check clean
 
 # Train PERDQN on CartPole-v1 and evaluate it.
 train: $(READY)
@@ -13,6 +13,11 @@ train: $(READY)
 # All tests, the slow ones too, on all cores.
 test: $(READY)
 	$(VENV)/bin/python -m pytest --numprocesses auto
+
+# Random operations on the buffers beside a slow model: many more than the tests take.
+STEPS ?= 1000000
+soak: $(READY)
+	STATE_MACHINE_STEPS=$(STEPS) $(VENV)/bin/python -m pytest tests/test_state_machine.py
 
 # Format, lint and types.
 check: $(READY)

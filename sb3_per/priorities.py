@@ -46,7 +46,7 @@ class Prioritization(Protocol):
         """Forget everything; nothing can be drawn."""
 
     def probabilities(self, slots: IntArray) -> FloatArray:
-        """P(i) of slots, shape (n,): the chance of a single draw."""
+        """P(i) of slots, shape (n,): the chance of a single draw; 0 while nothing is inserted."""
 
     def draw(self, scheme: Scheme, batch_size: int, uniforms: FloatArray) -> Draw:
         """Draw with random numbers in [0, 1), as many as ``scheme.n_uniforms(batch_size)``."""

@@ -61,8 +61,8 @@ class Proportional(ByTDError):
         self.largest_priority = state["largest_priority"]
 
     def probabilities(self, slots: IntArray) -> FloatArray:
-        """P(i) of slots, shape (n,): the chance of a single draw."""
-        return self._tree.get(slots) / self._tree.total
+        """P(i) of slots, shape (n,): the chance of a single draw; 0 while nothing is inserted."""
+        return self._tree.get(slots) / (self._tree.total or 1.0)
 
     def draw(self, scheme: Scheme, batch_size: int, uniforms: FloatArray) -> Draw:
         """Draw slots in O(B log n_slots)."""

@@ -82,9 +82,9 @@ class RankBased(ByTDError):
         self._tree.set(ranks, np.power(ranks + 1.0, -self.alpha, dtype=np.float64))
 
     def probabilities(self, slots: IntArray) -> FloatArray:
-        """P(i) of slots, shape (n,): the chance of a single draw."""
+        """P(i) of slots, shape (n,): the chance of a single draw; 0 while nothing is inserted."""
         ranks = self._order.ranks(slots)
-        return np.where(ranks >= 0, self._tree.get(ranks), 0.0) / self._tree.total
+        return np.where(ranks >= 0, self._tree.get(ranks), 0.0) / (self._tree.total or 1.0)
 
     def draw(self, scheme: Scheme, batch_size: int, uniforms: FloatArray) -> Draw:
         """Draw slots in O(B log n_slots)."""

@@ -16,8 +16,8 @@ def check_valid(buffer):
     drawable = np.arange(buffer.n_slots) < buffer.n_stored
     if buffer.barred_row is not None:
         drawable[buffer.slots_of(buffer.barred_row)] = False
+    assert (shares > 0).tolist() == drawable.tolist(), "drawable and drawn differ"
     if buffer.n_drawable:
-        assert (shares > 0).tolist() == drawable.tolist(), "drawable and drawn differ"
         assert math.isclose(math.fsum(shares), 1.0, rel_tol=1e-9), "probabilities do not add up"
     check = {Proportional: check_proportional, RankBased: check_ranks}
     check.get(type(buffer.prioritization), lambda prioritization: None)(buffer.prioritization)
@@ -78,7 +78,6 @@ def assert_same_buffer(left, right):
         np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
     assert left.state() == right.state()
     everyone = np.arange(left.n_slots)
-    if left.n_drawable:
-        shares = [one.prioritization.probabilities(everyone).tolist() for one in (left, right)]
-        assert shares[0] == shares[1]
+    shares = [one.prioritization.probabilities(everyone).tolist() for one in (left, right)]
+    assert shares[0] == shares[1]
     assert left.prioritization.largest_priority == right.prioritization.largest_priority

@@ -85,6 +85,13 @@ def test_every_stored_slot_is_reached_and_no_other(n_rows, n_envs, prioritizatio
     assert reached == set(range(min(n_rows, 16) * n_envs))
 
 
+@pytest.mark.parametrize("prioritization", ["proportional", "rank"])
+def test_an_empty_buffer_has_probability_zero_everywhere(prioritization):
+    buffer = make(0, size=8, prioritization=prioritization)
+
+    assert buffer.prioritization.probabilities(np.arange(8)).tolist() == [0.0] * 8
+
+
 def test_every_row_and_env_is_drawn_by_its_own_priority_when_envs_do_not_divide_the_size():
     buffer = make(3, size=10, n_envs=4, alpha=1.0, eps=1e-6)
     assert buffer.n_slots == 8

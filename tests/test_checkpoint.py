@@ -100,7 +100,9 @@ def test_the_streams_that_all_of_the_program_shares_go_on(tmp_path):
     def draw():
         return random.random(), np.random.random(), th.rand(1).item()  # noqa: NPY002
 
-    save_checkpoint(make(kind=PERDQN), tmp_path / "checkpoint")
+    model = make(kind=PERDQN)
+    draw()
+    save_checkpoint(model, tmp_path / "checkpoint")
     expected = draw()
     use_up_some_randomness()
 

@@ -1,10 +1,13 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+from builders import BOX, TWO_ACTIONS, fill
 
 from examples import (
     cartpole,
+    check_during_training,
     cost_of_a_batch,
     cost_of_ranks,
     cost_of_saving,
@@ -14,7 +17,7 @@ from examples import (
     save_and_resume,
     zoo_results,
 )
-from sb3_per import PERDQN
+from sb3_per import PERDQN, PrioritizedReplayBuffer
 
 EXAMPLES = sorted(Path(cartpole.__file__).parent.glob("*.py"))
 QUIET = pytest.mark.filterwarnings("ignore:rich is experimental")  # tqdm says so of its own bar
@@ -37,6 +40,22 @@ def test_cartpole_trains_and_reports(capsys):
 @pytest.mark.parametrize("variant", cartpole.VARIANTS)
 def test_cartpole_is_learned_within_fifty_thousand_steps(variant):
     assert cartpole.main(seed=0, variant=variant) >= 475
+
+
+def test_the_buffer_is_checked_during_training(capsys):
+    check_during_training.main(total_timesteps=500)
+
+    assert "5 checks passed" in capsys.readouterr().out
+
+
+def test_a_slot_that_cannot_be_drawn_is_found():
+    buffer = fill(PrioritizedReplayBuffer(10, BOX, TWO_ACTIONS), 3)
+    check_during_training.check(buffer)
+
+    buffer.prioritization.remove(np.array([1]))
+
+    with pytest.raises(RuntimeError, match="2 slots can be drawn, 3 should be"):
+        check_during_training.check(buffer)
 
 
 def test_images_are_read_better_than_by_chance(capsys):
