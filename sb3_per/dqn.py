@@ -159,7 +159,11 @@ class PERDQN(DQN):
         """TD targets, (B, 1)."""
         next_q_values = self.q_net_target(batch.next_observations)  # (B, n_actions)
         if self.double_q:
+            # As predict has it: dropout would choose at random, batch norm count the batch twice.
+            was_training = self.policy.training
+            self.policy.set_training_mode(False)
             next_actions = self.q_net(batch.next_observations).argmax(dim=1, keepdim=True)  # (B, 1)
+            self.policy.set_training_mode(was_training)
             next_values = next_q_values.gather(dim=1, index=next_actions)  # (B, 1)
         else:
             next_values = next_q_values.amax(dim=1, keepdim=True)  # (B, 1)
