@@ -399,7 +399,7 @@ def test_sb3s_callbacks_are_called_in_time(kind, tmp_path):
             make_vec_env("CartPole-v1"), eval_freq=50, best_model_save_path=str(tmp_path), verbose=0
         ),
         CheckpointCallback(40, str(tmp_path), save_replay_buffer=True),
-        EveryNTimesteps(30, ConvertCallback(lambda locals_, _: counted.append(1))),
+        EveryNTimesteps(30, ConvertCallback(lambda *_: counted.append(1) or True)),
         StopTrainingOnMaxEpisodes(12),
     ]
 
