@@ -40,7 +40,8 @@ class RankBased(ByTDError):
             priority = self._order.largest_priority if n_before else self.initial_priority
         self._order.place(slots, np.full(len(slots), priority))
         if len(self._order) > n_before:  # else newer transitions took the places of older ones
-            self._give_weights(n_before)
+            ranks = np.arange(n_before, len(self._order))
+            self._tree.set(ranks, np.power(ranks + 1.0, -self.alpha, dtype=np.float64))
 
     def update(self, slots: IntArray, td_errors: FloatArray) -> None:
         """Take in TD errors of inserted slots; of a slot named twice the last one counts."""
@@ -60,10 +61,15 @@ class RankBased(ByTDError):
         self.largest_priority = self.initial_priority
 
     def state(self) -> dict[str, Any]:
-        """What ``restore`` needs to draw the same: slots by rank, and their priorities."""
+        """What ``restore`` needs to draw the same: slots by rank, their priorities and leaves."""
         slots, priorities = self._order.entries()
-        largest = self.largest_priority
-        return {"largest_priority": largest, "slots": slots, "priorities": priorities}
+        return {
+            "largest_priority": self.largest_priority,
+            "slots": slots,
+            "priorities": priorities,
+            # Not to be worked out anew: for many ranks at once NumPy's power rounds otherwise.
+            "leaves": self._tree.leaf_weights[: len(slots)],
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         """
@@ -73,13 +79,8 @@ class RankBased(ByTDError):
         """
         self._order.restore(state["slots"], state["priorities"])
         self._tree.clear()
-        self._give_weights(0)
+        self._tree.set(np.arange(len(self._order)), state["leaves"])
         self.largest_priority = state["largest_priority"]
-
-    def _give_weights(self, n_before: int) -> None:
-        """Let ranks be drawn that were not taken while only ``n_before`` slots were in order."""
-        ranks = np.arange(n_before, len(self._order))
-        self._tree.set(ranks, np.power(ranks + 1.0, -self.alpha, dtype=np.float64))
 
     def probabilities(self, slots: IntArray) -> FloatArray:
         """P(i) of slots, shape (n,): the chance of a single draw; 0 while nothing is inserted."""

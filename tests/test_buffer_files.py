@@ -224,7 +224,7 @@ def test_an_order_that_cannot_be_is_refused(state, complaint):
     arrays = {name: np.array(values) for name, values in state.items()}
 
     with pytest.raises(ValueError, match=complaint):
-        buffer.prioritization.restore({"largest_priority": 2.0, **arrays})
+        buffer.prioritization.restore({"largest_priority": 2.0, "leaves": np.ones(2), **arrays})
 
     assert buffer.prioritization.probabilities(np.arange(8)).tolist() == before
 

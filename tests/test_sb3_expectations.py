@@ -239,6 +239,23 @@ def test_observations_are_stored_as_they_are_and_normalized_on_sampling(kind):
 
 
 @BOTH
+def test_what_is_learned_from_is_normalized(kind, monkeypatch):
+    env = VecNormalize(make_vec_env("CartPole-v1"))
+    model = make(kind, env)
+    sample, given = model.replay_buffer.sample, []
+
+    def note(*args, **kwargs):
+        given.append(kwargs["env"])
+        return sample(*args, **kwargs)
+
+    monkeypatch.setattr(model.replay_buffer, "sample", note)
+    model.learn(60)
+
+    assert len(given) == model._n_updates
+    assert all(one is env for one in given)
+
+
+@BOTH
 def test_stacked_frames_are_learned_from(kind):
     env = VecFrameStack(make_vec_env("CartPole-v1", n_envs=2), 3)
 
