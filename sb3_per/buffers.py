@@ -172,11 +172,10 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         self._batches_without_update = state["batches_without_update"]
 
     def reset(self) -> None:
-        """Empty the buffer. The random stream goes on."""
+        """Empty the buffer. The random stream goes on, and draws still wait for their TD errors."""
         super().reset()
         self._n_new_rows = 0
         self._prioritization.clear()
-        self._draw_log.overwrite(np.arange(self.n_slots))
 
     def sample(  # type: ignore[override]  # SB3's six fields come first, but a NamedTuple cannot be extended
         self, batch_size: int, env: VecNormalize | None = None

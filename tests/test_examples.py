@@ -14,6 +14,7 @@ from examples import (
     custom_priorities,
     dict_observations,
     image_observations,
+    long_run,
     save_and_resume,
     zoo_results,
 )
@@ -115,6 +116,16 @@ def test_the_results_of_rl_zoo_runs_are_put_beside_the_published_ones(tmp_path, 
 
     (mean,) = results["CartPole-v1"]
     assert f"| CartPole-v1 | {mean:.1f} | {mean:.1f} | 500 |" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from Linux")
+def test_a_long_run_reports_speed_memory_and_the_sum(capsys):
+    rows = long_run.main(total_timesteps=2000)
+
+    assert [row[0] for row in rows] == [*range(100, 2001, 100)]
+    assert all(speed > 0 and memory > 50 for _, speed, memory in rows)
+    error = float(re.search(r"- 1 = (\S+)", capsys.readouterr().out).group(1))
+    assert abs(error) < 1e-12
 
 
 def test_the_cost_of_saving_is_printed_for_both_ways(capsys):
