@@ -4,7 +4,7 @@ VARIANT ?= proportional
 VENV := .venv
 READY := $(VENV)/.ready
 
-.PHONY: train test check clean
+.PHONY: train test test-oldest soak check clean
 
 # Train PERDQN on CartPole-v1 and evaluate it.
 train: $(READY)
@@ -13,6 +13,21 @@ train: $(READY)
 # All tests, the slow ones too, on all cores.
 test: $(READY)
 	$(VENV)/bin/python -m pytest --numprocesses auto
+
+# The fast tests with the oldest versions that pyproject.toml allows; NumPy 1.26 ends at Python 3.12.
+OLDEST := .venv-oldest
+test-oldest: $(OLDEST)/.ready
+	$(OLDEST)/bin/python -m pytest --numprocesses auto -m "not slow"
+
+$(OLDEST)/.ready: pyproject.toml constraints-oldest.txt
+	$(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/python -m pip install --quiet --editable ".[test]" --constraint constraints-oldest.txt
+	touch $@
+
+# Random operations on the buffers beside a slow model: many more than the tests take.
+STEPS ?= 1000000
+soak: $(READY)
+	STATE_MACHINE_STEPS=$(STEPS) $(VENV)/bin/python -m pytest tests/test_state_machine.py
 
 # Format, lint and types.
 check: $(READY)
@@ -26,4 +41,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $(READY)
 
 clean:
-	rm -rf $(VENV) dist
+	rm -rf $(VENV) $(OLDEST) dist

@@ -118,15 +118,16 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         self.weight_normalization = weight_normalization
         self.scheme = Scheme(stratified, replacement)
         self.scheme.compile_kernels()
-        self._prioritization = kind(
-            self.n_slots,
-            alpha=alpha,
-            eps=eps,
-            td_error_clip=td_error_clip,
-            initial_priority=initial_priority,
-            new_priority=new_priority,
-            track_smallest=weight_normalization == "buffer",
-        )
+        self.prioritization_options: dict[str, Any] = {
+            "alpha": alpha,
+            "eps": eps,
+            "td_error_clip": td_error_clip,
+            "initial_priority": initial_priority,
+            "new_priority": new_priority,
+        }
+        track_smallest = weight_normalization == "buffer"
+        options = {**self.prioritization_options, "track_smallest": track_smallest}
+        self._prioritization = kind(self.n_slots, **options)
         # SB3 seeds NumPy's global state and nothing else that a buffer can see; a stream of our own
         # can be pickled.
         self.generator = np.random.default_rng(np.random.randint(2**32, size=4, dtype=np.uint64))  # noqa: NPY002
@@ -154,12 +155,33 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         super()._advance()
         self._n_new_rows += 1
 
+    def storage(self) -> dict[str, NDArray[Any]]:
+        """Views of all that is kept by row or slot: transitions, and draws without TD errors."""
+        self._let_in()
+        return {**super().storage(), "draw_log": self._draw_log.states}
+
+    def state(self) -> dict[str, Any]:
+        """What ``restore`` needs beside storage and prioritization: plain values, as JSON has."""
+        return {
+            "pos": self.pos,
+            "full": self.full,
+            "beta": self.beta,
+            "generator": self.generator.bit_generator.state,
+            "batches_without_update": self._batches_without_update,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a state, in a new buffer; what ``storage`` views has to be filled in then."""
+        require(0 <= state["pos"] < self.buffer_size, "pos must be a row", state["pos"])
+        self.pos, self.full, self.beta = state["pos"], state["full"], state["beta"]
+        self.generator.bit_generator.state = state["generator"]
+        self._batches_without_update = state["batches_without_update"]
+
     def reset(self) -> None:
-        """Empty the buffer. The random stream goes on."""
+        """Empty the buffer. The random stream goes on, and draws still wait for their TD errors."""
         super().reset()
         self._n_new_rows = 0
         self._prioritization.clear()
-        self._draw_log.clear()
 
     def sample(  # type: ignore[override]  # SB3's six fields come first, but a NamedTuple cannot be extended
         self, batch_size: int, env: VecNormalize | None = None
@@ -194,8 +216,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         Give sampled transitions the priorities of their new TD errors; O(B log N).
 
         Of a slot named twice the last TD error counts. A TD error that comes too late, when the
-        ring has put a newer transition in the place of the sampled one, is dropped, and so is one
-        for the write head of memory-optimised storage.
+        ring has put a newer transition in the place of the sampled one, or the buffer was reset, is
+        dropped, and so is one for the write head of memory-optimised storage.
 
         :param slots: The ``slots`` of a batch, or any slots that hold a transition, shape (B,) or
             (B, 1).
@@ -242,7 +264,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             stored = bool(0 <= slot < self.n_stored)
             require(stored, f"a slot must lie in [0, {self.n_stored}), where transitions are", slot)
             raise ValueError(
-                f"a TD error must be finite in float32, got {td_error} for slot {slot}"
+                f"a TD error must be finite in float32, got {td_error} for slot {slot}: either the "
+                "network has diverged, or the rewards or observations there are not finite"
             )
 
     def _weights(self, draw: Draw, n_drawable: int) -> NDArray[np.float32]:

@@ -10,6 +10,7 @@ import torch as th
 from gymnasium import spaces
 from numpy.typing import NDArray
 from stable_baselines3 import DQN
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.type_aliases import MaybeCallback
 from torch.nn import functional as F
 
@@ -104,6 +105,13 @@ class PERDQN(DQN):
             )
         return {**self.replay_buffer_kwargs, **options, "beta": self.beta_initial}
 
+    def _setup_learn(self, *args: Any, **kwargs: Any) -> tuple[int, BaseCallback]:
+        last_observations = self._last_obs
+        total_timesteps, callback = super()._setup_learn(*args, **kwargs)
+        if self._last_obs is not last_observations:  # the environments were reset
+            self.replay_buffer.end_episodes()
+        return total_timesteps, callback
+
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
         """As ``DQN.train``, on batches drawn by priority."""
         self.policy.set_training_mode(True)
@@ -158,7 +166,11 @@ class PERDQN(DQN):
         """TD targets, (B, 1)."""
         next_q_values = self.q_net_target(batch.next_observations)  # (B, n_actions)
         if self.double_q:
+            # As predict has it: dropout would choose at random, batch norm count the batch twice.
+            was_training = self.policy.training
+            self.policy.set_training_mode(False)
             next_actions = self.q_net(batch.next_observations).argmax(dim=1, keepdim=True)  # (B, 1)
+            self.policy.set_training_mode(was_training)
             next_values = next_q_values.gather(dim=1, index=next_actions)  # (B, 1)
         else:
             next_values = next_q_values.amax(dim=1, keepdim=True)  # (B, 1)
@@ -192,12 +204,30 @@ class PERDQN(DQN):
         own = self.replay_buffer
         super().load_replay_buffer(path, truncate_last_traj)
         loaded, self.replay_buffer = self.replay_buffer, own
-        has_priorities = isinstance(loaded, PrioritizedReplayBuffer)
-        require(has_priorities, "the file must hold a prioritized buffer", type(loaded).__name__)
-        for name in ("n_envs", "n_steps", "observation_space", "action_space"):
-            value, expected = getattr(loaded, name), getattr(own, name)
+        self.use_replay_buffer(loaded)
+
+    def use_replay_buffer(self, buffer: PrioritizedReplayBuffer) -> None:
+        """
+        Go on with another buffer; its priorities and its random stream come with it.
+
+        :param buffer: For example from ``sb3_per.load_buffer``.
+        :raises ValueError: if the buffer has no priorities or another shape; the model keeps its
+            own.
+        """
+        has_priorities = isinstance(buffer, PrioritizedReplayBuffer)
+        require(has_priorities, "the buffer must have priorities", type(buffer).__name__)
+        expected_of = {
+            "n_envs": self.n_envs,
+            "n_steps": self.n_steps,
+            "gamma": self.gamma if self.n_steps > 1 else buffer.gamma,  # else it is not used
+            "observation_space": self.observation_space,
+            "action_space": self.action_space,
+        }
+        for name, expected in expected_of.items():
+            value = getattr(buffer, name)
             require(value == expected, f"the buffer's {name} must be the model's {expected}", value)
-        self.replay_buffer = loaded
+        buffer.device = self.device
+        self.replay_buffer = buffer
 
 
 class _Figures(NamedTuple):

@@ -25,6 +25,11 @@ class DrawLog:
         compile_kernels()
         self._states = np.zeros(n_slots, dtype=np.int8)
 
+    @property
+    def states(self) -> NDArray[np.int8]:
+        """What is known of every slot, shape (n_slots,), to be stored and put back as it is."""
+        return self._states
+
     def draw(self, slots: IntArray) -> None:
         """Slots, shape (B,), are drawn."""
         _await(self._states, slots)
@@ -37,10 +42,6 @@ class DrawLog:
         """TD errors of slots, shape (B,), have come; returns which in time, and how many late."""
         in_time, n_late = _settle(self._states, slots)
         return in_time, n_late
-
-    def clear(self) -> None:
-        """No TD error is awaited."""
-        self._states[:] = _SETTLED
 
 
 @njit(cache=True)

@@ -14,6 +14,8 @@ from sb3_per.rank_tree import (
     Tree,
     child_for,
     empty_tree,
+    entries,
+    lay_out,
     leaf_with_room,
     sum_of_first,
 )
@@ -80,6 +82,30 @@ class OrderedSlots:
         :return: Their ranks, from 0, shape (B,); -1 for a slot that is not in the order.
         """
         return _ranks_of(self._tree, slots)
+
+    def entries(self) -> tuple[IntArray, FloatArray]:
+        """All slots in order, and their priorities, both of shape (len(self),)."""
+        keys, slots = entries(self._tree)
+        return slots.astype(np.int64), -keys
+
+    def restore(self, slots: IntArray, priorities: FloatArray) -> None:
+        """
+        Put in order what ``entries`` gave, in the place of everything else.
+
+        :raises ValueError: before anything has changed, for slots or priorities that it cannot have
+            given.
+        """
+        in_range = ((slots >= 0) & (slots < self.n_slots)).all()
+        distinct = len(np.unique(slots)) == len(slots) == len(priorities)
+        in_order = np.isfinite(priorities).all() and (np.diff(priorities) <= 0).all()
+        if not (in_range and distinct and in_order):
+            raise ValueError(
+                f"slots must be distinct, in [0, {self.n_slots}) and by descending priority, "
+                f"got {slots} with {priorities}"
+            )
+        self.clear()
+        self._tree.state[N_ENTRIES] = len(slots)
+        lay_out(self._tree, -priorities, slots.astype(np.int32))
 
     def clear(self) -> None:
         """Take out all slots."""

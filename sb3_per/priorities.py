@@ -46,7 +46,7 @@ class Prioritization(Protocol):
         """Forget everything; nothing can be drawn."""
 
     def probabilities(self, slots: IntArray) -> FloatArray:
-        """P(i) of slots, shape (n,): the chance of a single draw."""
+        """P(i) of slots, shape (n,): the chance of a single draw; 0 while nothing is inserted."""
 
     def draw(self, scheme: Scheme, batch_size: int, uniforms: FloatArray) -> Draw:
         """Draw with random numbers in [0, 1), as many as ``scheme.n_uniforms(batch_size)``."""
@@ -60,7 +60,7 @@ class ByTDError:
     Invariant: ``largest_priority`` is the largest priority given since the last ``clear``, the
     initial priority included.
 
-    :param alpha: How much prioritization, in [0, 1]; 0 draws uniformly.
+    :param alpha: How much prioritization, in [0, 1]; 0 draws uniformly. It stays what it is.
     :param eps: Added to abs(TD error) so that no transition starves, > 0.
     :param td_error_clip: Upper bound of abs(TD error), before eps; None for no bound.
     :param initial_priority: Priority of the first transitions, > 0.
@@ -90,12 +90,22 @@ class ByTDError:
         )
         choices = ("max_seen", "max_stored")
         require(new_priority in choices, f"new_priority must be one of {choices}", new_priority)
-        self.alpha = float(alpha)
+        self._alpha = float(alpha)
         self.eps = float(eps)
         self.td_error_clip = float(clip)
         self.initial_priority = float(initial_priority)
         self.new_priority = new_priority
         self.largest_priority = self.initial_priority
+
+    @property
+    def alpha(self) -> float:
+        """How much prioritization: the exponent of priorities or ranks."""
+        return self._alpha
+
+    @alpha.setter
+    def alpha(self, alpha: float) -> None:
+        # All that is stored has been raised to it already, and without alpha nothing is left of it.
+        require(alpha == self._alpha, f"alpha stays {self._alpha}: make a new buffer", alpha)
 
     def priorities_of(self, td_errors: FloatArray, power: float = 1.0) -> FloatArray:
         """(min(abs(TD error), clip) + eps)^power, (B,); the largest priority is remembered."""

@@ -45,9 +45,22 @@ class Proportional(ByTDError):
         self._tree.clear()
         self.largest_priority = self.initial_priority
 
+    def state(self) -> dict[str, Any]:
+        """What ``restore`` needs to draw the same: leaves, shape (n_slots,), as a view."""
+        return {"largest_priority": self.largest_priority, "leaves": self._tree.leaf_weights}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """
+        Go on from a state of the same class with the same options.
+
+        :raises ValueError: for leaves that are too few, too many or out of range.
+        """
+        self._tree.set(np.arange(self._tree.n_leaves), state["leaves"])
+        self.largest_priority = state["largest_priority"]
+
     def probabilities(self, slots: IntArray) -> FloatArray:
-        """P(i) of slots, shape (n,): the chance of a single draw."""
-        return self._tree.get(slots) / self._tree.total
+        """P(i) of slots, shape (n,): the chance of a single draw; 0 while nothing is inserted."""
+        return self._tree.get(slots) / (self._tree.total or 1.0)
 
     def draw(self, scheme: Scheme, batch_size: int, uniforms: FloatArray) -> Draw:
         """Draw slots in O(B log n_slots)."""

@@ -58,10 +58,32 @@ class RankBased(ByTDError):
         self._tree.clear()
         self.largest_priority = self.initial_priority
 
+    def state(self) -> dict[str, Any]:
+        """What ``restore`` needs to draw the same: slots by rank, their priorities and leaves."""
+        slots, priorities = self._order.entries()
+        return {
+            "largest_priority": self.largest_priority,
+            "slots": slots,
+            "priorities": priorities,
+            # Not to be worked out anew: for many ranks at once NumPy's power rounds otherwise.
+            "leaves": self._tree.leaf_weights[: len(slots)],
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """
+        Go on from a state of the same class with the same options.
+
+        :raises ValueError: for slots that are out of range or out of order.
+        """
+        self._order.restore(state["slots"], state["priorities"])
+        self._tree.clear()
+        self._tree.set(np.arange(len(self._order)), state["leaves"])
+        self.largest_priority = state["largest_priority"]
+
     def probabilities(self, slots: IntArray) -> FloatArray:
-        """P(i) of slots, shape (n,): the chance of a single draw."""
+        """P(i) of slots, shape (n,): the chance of a single draw; 0 while nothing is inserted."""
         ranks = self._order.ranks(slots)
-        return np.where(ranks >= 0, self._tree.get(ranks), 0.0) / self._tree.total
+        return np.where(ranks >= 0, self._tree.get(ranks), 0.0) / (self._tree.total or 1.0)
 
     def draw(self, scheme: Scheme, batch_size: int, uniforms: FloatArray) -> Draw:
         """Draw slots in O(B log n_slots)."""

@@ -55,7 +55,7 @@ def empty_tree(n_slots: int) -> Tree:
         leaf_of=np.full(n_slots, -1, dtype=np.int32),
         state=np.zeros(5, dtype=np.int64),
     )
-    _build(tree, np.empty(0), np.empty(0, dtype=np.int32))
+    lay_out(tree, np.empty(0), np.empty(0, dtype=np.int32))
     return tree
 
 
@@ -65,7 +65,7 @@ def leaf_with_room(tree: Tree, key: float) -> int:
     n_inner_left = len(tree.counts) - tree.state[N_INNER]
     n_leaves_left = len(tree.sizes) - len(tree.counts) - tree.state[N_LEAVES]
     if n_leaves_left < 1 or n_inner_left < DEEPEST:
-        _build(tree, *_entries(tree))
+        lay_out(tree, *entries(tree))
     if tree.sizes[tree.state[ROOT]] == WIDTH:
         _grow(tree)
     node = tree.state[ROOT]
@@ -126,7 +126,7 @@ def _split(tree: Tree, parent: int, index: int, key: float) -> None:
 
 
 @njit(cache=True)
-def _entries(tree: Tree) -> tuple[FloatArray, NDArray[np.int32]]:
+def entries(tree: Tree) -> tuple[FloatArray, NDArray[np.int32]]:
     """All keys and their slots, in order."""
     n_entries = tree.state[N_ENTRIES]
     keys, slots = np.empty(n_entries), np.empty(n_entries, dtype=np.int32)
@@ -140,7 +140,7 @@ def _entries(tree: Tree) -> tuple[FloatArray, NDArray[np.int32]]:
 
 
 @njit(cache=True)
-def _build(tree: Tree, keys: FloatArray, slots: NDArray[np.int32]) -> None:
+def lay_out(tree: Tree, keys: FloatArray, slots: NDArray[np.int32]) -> None:
     """Lay out entries that are in order: leaves first, then level upon level above them."""
     first, n_leaves = len(tree.counts), max(-(-len(keys) // LAID_OUT), 1)
     for leaf in range(first, first + n_leaves):

@@ -14,6 +14,9 @@ from sb3_per.n_step import n_step_windows
 from sb3_per.priorities import require
 from sb3_per.sum_tree import IntArray
 
+# The arrays in which SB3 keeps transitions.
+STORAGE = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
+
 
 class SlotReplayBuffer(ReplayBuffer):
     """
@@ -62,6 +65,19 @@ class SlotReplayBuffer(ReplayBuffer):
         """The write head of full memory-optimised storage: its observation is a next one."""
         return self.pos if self.optimize_memory_usage and self.full else None
 
+    def storage(self) -> dict[str, NDArray[Any]]:
+        """Views of the rows written so far, by name; of Dict observations, by name and key."""
+        # Memory-optimised storage holds the last next observation in the row at the write head.
+        n_rows = min(self.size() + self.optimize_memory_usage, self.buffer_size)
+        views: dict[str, NDArray[Any]] = {}
+        for name in STORAGE:
+            store = getattr(self, name, None)  # SB3 makes no next_observations when they are shared
+            if isinstance(store, dict):
+                views |= {f"{name}/{key}": part[:n_rows] for key, part in store.items()}
+            elif store is not None:
+                views[name] = store[:n_rows]
+        return views
+
     def slots_of(self, row: int) -> IntArray:
         """The slots of a row, shape (n_envs,)."""
         return np.arange(row * self.n_envs, (row + 1) * self.n_envs)
@@ -104,6 +120,22 @@ class SlotReplayBuffer(ReplayBuffer):
         if self.pos == self.buffer_size:
             self.full = True
             self.pos = 0
+
+    def end_episodes(self) -> None:
+        """
+        Note that what comes next belongs to new episodes: no n-step return crosses over to them.
+
+        Episodes that had not ended count as cut by a time limit. Memory-optimised storage loses the
+        observation that they stopped at, so there they count as done, as SB3 has it.
+        """
+        if self.size() == 0:
+            return
+        last = (self.pos - 1) % self.buffer_size
+        if self.optimize_memory_usage:
+            self.dones[last] = 1
+        else:
+            running = 1 - self.dones[last]
+            self.timeouts[last] = np.maximum(self.timeouts[last], running)
 
     def gather(self, slots: IntArray, env: VecNormalize | None = None) -> ReplayBufferSamples:
         """

@@ -85,6 +85,13 @@ def test_every_stored_slot_is_reached_and_no_other(n_rows, n_envs, prioritizatio
     assert reached == set(range(min(n_rows, 16) * n_envs))
 
 
+@pytest.mark.parametrize("prioritization", ["proportional", "rank"])
+def test_an_empty_buffer_has_probability_zero_everywhere(prioritization):
+    buffer = make(0, size=8, prioritization=prioritization)
+
+    assert buffer.prioritization.probabilities(np.arange(8)).tolist() == [0.0] * 8
+
+
 def test_every_row_and_env_is_drawn_by_its_own_priority_when_envs_do_not_divide_the_size():
     buffer = make(3, size=10, n_envs=4, alpha=1.0, eps=1e-6)
     assert buffer.n_slots == 8
@@ -139,7 +146,7 @@ def test_extend_adds_what_as_many_adds_would():
     assert extended.prioritization.probabilities(np.arange(8)).tolist() == [1 / 6] * 6 + [0, 0]
 
 
-def test_reset_empties_the_buffer_and_forgets_priorities_and_outstanding_draws():
+def test_reset_empties_the_buffer_forgets_priorities_and_drops_errors_that_come_later():
     buffer = make(64)
     buffer.update_priorities(np.arange(64), np.arange(64.0) + 9)
     assert {0, 1, 2} <= set(buffer.sample(5000).slots.tolist())
@@ -148,6 +155,8 @@ def test_reset_empties_the_buffer_and_forgets_priorities_and_outstanding_draws()
     with pytest.raises(ValueError, match="got 0"):
         buffer.sample(1)
     fill(buffer, 3)
+    buffer.update_priorities([0, 1, 2], [50.0, 50.0, 50.0])  # too late: of what was there before
+    assert buffer.prioritization.largest_priority == 1.0
     buffer.update_priorities([0, 1, 2], [1.0, 1.0, 2.0])
 
     shares = buffer.prioritization.probabilities(np.arange(64))
@@ -432,6 +441,17 @@ def test_a_bad_sample_is_refused_and_does_not_use_up_random_numbers(
 def test_an_option_out_of_range_is_named_with_its_value(options, complaint):
     with pytest.raises(ValueError, match=complaint):
         make(**options)
+
+
+@pytest.mark.parametrize("prioritization", ["proportional", "rank"])
+def test_alpha_cannot_change_since_what_is_stored_was_raised_to_it(prioritization):
+    buffer = make(prioritization=prioritization, alpha=0.5)
+    buffer.prioritization.alpha = 0.5
+
+    with pytest.raises(ValueError, match=r"alpha stays 0.5: make a new buffer, got 0.7"):
+        buffer.prioritization.alpha = 0.7
+
+    assert buffer.prioritization.alpha == 0.5
 
 
 def test_beta_is_checked_when_it_is_moved():

@@ -1,19 +1,24 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+from builders import BOX, TWO_ACTIONS, fill
 
 from examples import (
     cartpole,
+    check_during_training,
     cost_of_a_batch,
     cost_of_ranks,
+    cost_of_saving,
     custom_priorities,
     dict_observations,
     image_observations,
+    long_run,
     save_and_resume,
     zoo_results,
 )
-from sb3_per import PERDQN
+from sb3_per import PERDQN, PrioritizedReplayBuffer
 
 EXAMPLES = sorted(Path(cartpole.__file__).parent.glob("*.py"))
 QUIET = pytest.mark.filterwarnings("ignore:rich is experimental")  # tqdm says so of its own bar
@@ -36,6 +41,22 @@ def test_cartpole_trains_and_reports(capsys):
 @pytest.mark.parametrize("variant", cartpole.VARIANTS)
 def test_cartpole_is_learned_within_fifty_thousand_steps(variant):
     assert cartpole.main(seed=0, variant=variant) >= 475
+
+
+def test_the_buffer_is_checked_during_training(capsys):
+    check_during_training.main(total_timesteps=500)
+
+    assert "5 checks passed" in capsys.readouterr().out
+
+
+def test_a_slot_that_cannot_be_drawn_is_found():
+    buffer = fill(PrioritizedReplayBuffer(10, BOX, TWO_ACTIONS), 3)
+    check_during_training.check(buffer)
+
+    buffer.prioritization.remove(np.array([1]))
+
+    with pytest.raises(RuntimeError, match="2 slots can be drawn, 3 should be"):
+        check_during_training.check(buffer)
 
 
 def test_images_are_read_better_than_by_chance(capsys):
@@ -95,3 +116,22 @@ def test_the_results_of_rl_zoo_runs_are_put_beside_the_published_ones(tmp_path, 
 
     (mean,) = results["CartPole-v1"]
     assert f"| CartPole-v1 | {mean:.1f} | {mean:.1f} | 500 |" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="memory is read from Linux")
+def test_a_long_run_reports_speed_memory_and_the_sum(capsys):
+    rows = long_run.main(total_timesteps=2000)
+
+    assert [row[0] for row in rows] == [*range(100, 2001, 100)]
+    assert all(speed > 0 and memory > 50 for _, speed, memory in rows)
+    error = float(re.search(r"- 1 = (\S+)", capsys.readouterr().out).group(1))
+    assert abs(error) < 1e-12
+
+
+def test_the_cost_of_saving_is_printed_for_both_ways(capsys):
+    cost_of_saving.main(n_transitions=100_000)
+
+    found = re.findall(r"file (\d+) MB, peak of new memory (\d+) MB", capsys.readouterr().out)
+    (size, saving), (_, loading) = [(int(size), int(peak)) for size, peak in found]
+    assert size == 9  # 93 bytes a transition
+    assert saving < 3 < size < loading

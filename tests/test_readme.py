@@ -9,7 +9,8 @@ PROGRAMS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8")
 
 @pytest.mark.filterwarnings("ignore:rich is experimental")  # tqdm says so of its own bar
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.splitlines()[-1][:40])
-def test_a_program_of_the_readme_runs(program):
+def test_a_program_of_the_readme_runs(program, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     exec(program.replace("50_000", "300"), {})
 
 

@@ -144,6 +144,36 @@ def test_windows_stop_at_ends_truncations_and_the_newest_row():
     assert windows.last_slots.tolist() == [1, 1, 2, 4, 4, 1]
 
 
+def test_episodes_that_are_broken_off_end_as_by_a_time_limit():
+    buffer = SlotReplayBuffer(24, BOX, TWO_ACTIONS, "cpu", n_envs=2, n_steps=3, gamma=0.5)
+    fill(buffer, 4, done_at={(3, 1)})
+
+    buffer.end_episodes()
+    gathered = fill(buffer, 2, first=10).gather(np.array([4, 6, 5, 7]))
+
+    # Steps 2 and 3 of the first environment, then of the second; 10 is another episode's.
+    np.testing.assert_allclose(gathered.rewards.flatten(), [3.5, 3.0, 3.65, 3.1], rtol=1e-6)
+    assert gathered.dones.flatten().tolist() == [0, 0, 1, 1]
+    assert gathered.next_observations[:, 0].tolist() == [4, 4, 4, 4]
+
+
+def test_memory_optimised_storage_ends_broken_episodes_as_done_since_it_loses_where_they_stopped():
+    options = {"optimize_memory_usage": True, "handle_timeout_termination": False}
+    buffer = fill(SlotReplayBuffer(8, BOX, TWO_ACTIONS, "cpu", **options), 4)
+
+    buffer.end_episodes()
+
+    assert fill(buffer, 1, first=10).gather(np.arange(4)).dones.flatten().tolist() == [0, 0, 0, 1]
+
+
+def test_an_empty_buffer_has_no_episodes_to_end():
+    buffer = SlotReplayBuffer(8, BOX, TWO_ACTIONS, "cpu", n_steps=3)
+
+    buffer.end_episodes()
+
+    assert not buffer.timeouts.any()
+
+
 def test_gathered_tensors_do_not_share_memory_with_the_storage():
     buffer = fill(SlotReplayBuffer(16, BOX, TWO_ACTIONS, "cpu"), 16)
 

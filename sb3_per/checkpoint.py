@@ -1,0 +1,169 @@
+"""Checkpoints: all that a run needs to go on, in one file that is whole or not there."""
+
+import io
+import os
+import re
+import warnings
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch as th
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.type_aliases import GymEnv
+
+from sb3_per.archive import Archive, write_archive
+from sb3_per.buffer_files import pack_buffer, unpack_buffer
+from sb3_per.dqn import PERDQN
+from sb3_per.normalization import normalization_of, restore_normalization
+from sb3_per.priorities import require
+from sb3_per.streams import restore_streams, streams_of
+
+FORMAT = "sb3-per checkpoint"
+VERSION = 1
+
+Algorithm = TypeVar("Algorithm", bound=PERDQN)
+
+
+def save_checkpoint(model: PERDQN, path: str | os.PathLike[str]) -> None:
+    """
+    Store networks, optimiser, counters, replay buffer, random streams and the statistics of
+    ``VecNormalize``. The file is replaced as a whole or not at all.
+
+    The environment itself is not stored: a run that goes on begins with a new episode, and draws
+    the same batches as one that was never interrupted if an episode ended at the checkpoint and all
+    episodes begin alike.
+
+    :param model: Between two rollouts, as ``CheckpointCallback`` has it, or outside of ``learn``.
+    :param path: Where to, suffix and all.
+    :raises ValueError: for a buffer that cannot be stored; see ``save_buffer``.
+    """
+    networks = io.BytesIO()
+    model.save(networks)
+    buffer_header, buffer_members = pack_buffer(model.replay_buffer)
+    streams, torch_streams = streams_of(model)
+    header = {
+        "format": FORMAT,
+        "version": VERSION,
+        "num_timesteps": model.num_timesteps,
+        "buffer_size": model.buffer_size,
+        "streams": streams,
+        "torch_streams": [*torch_streams],
+        "normalization": normalization_of(model.get_vec_normalize_env()),
+        **buffer_header,
+    }
+    members = {"model.zip": networks.getvalue(), **torch_streams, **buffer_members}
+    write_archive(path, header, members)
+
+
+def load_checkpoint(
+    path: str | os.PathLike[str],
+    env: GymEnv,
+    device: th.device | str = "auto",
+    algorithm: type[Algorithm] = PERDQN,  # type: ignore[assignment]  # mypy has no defaults here
+    **options: Any,
+) -> Algorithm:
+    """
+    The model of a checkpoint. Go on with ``model.learn(n_steps_left, reset_num_timesteps=False)``.
+
+    The networks are in SB3's format, parts of which are pickles: load only what you trust.
+
+    :param path: A file of ``save_checkpoint``.
+    :param env: As many environments, with the same wrappers, as the run had.
+    :param device: Where the networks and batches shall be.
+    :param algorithm: The class of the model.
+    :param options: As for ``PERDQN.load``.
+    :raises ValueError: for a file that is damaged or of another kind, and environments that do not
+        fit.
+    """
+    with Archive(path, FORMAT, VERSION) as archive:
+        header = archive.header
+        networks = io.BytesIO(archive.bytes_of("model.zip"))
+        options = {"buffer_size": 1, **options}  # it needs no buffer of its own
+        model = algorithm.load(networks, env=env, device=device, **options)
+        model.buffer_size = header["buffer_size"]
+        prioritization = model.replay_buffer_kwargs.get("prioritization")
+        own_class = prioritization if callable(prioritization) else None
+        model.use_replay_buffer(unpack_buffer(archive, model.device, own_class))
+        arrays = {name: archive.array(name) for name in header["torch_streams"]}
+        restore_streams(model, header["streams"], arrays)
+        restore_normalization(model.get_vec_normalize_env(), header["normalization"])
+    return model
+
+
+def latest_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
+    """
+    The checkpoint of ``CheckpointCallback`` with most steps, or None. A damaged one is passed over,
+    with a warning that names it.
+    """
+    for path in reversed(_checkpoints(Path(folder))):
+        try:
+            Archive(path, FORMAT, VERSION).close()
+        except ValueError as error:
+            warnings.warn(f"{error}; taking an earlier one", stacklevel=2)
+        else:
+            return path
+    return None
+
+
+class CheckpointCallback(BaseCallback):
+    """
+    Saves a checkpoint every so many steps, as ``<folder>/checkpoint_<steps>_steps.ckpt``.
+
+    SB3's callback of this name saves in the middle of a step, and not atomically. This one waits
+    for the rollout to end, when all that was seen is stored and learned from.
+
+    :param folder: One of its own for each run.
+    :param save_freq: Steps of the environments, all together, between two checkpoints.
+    :param keep: How many to keep; older ones go when a new one is in its place.
+    :param verbose: 1 to say what was saved.
+    :raises ValueError: when training starts, if the folder has checkpoints of a run that got
+        further.
+    """
+
+    def __init__(
+        self, folder: str | os.PathLike[str], save_freq: int, *, keep: int = 2, verbose: int = 0
+    ) -> None:
+        require(save_freq >= 1, "save_freq must be at least 1", save_freq)
+        require(keep >= 1, "keep must be at least 1", keep)
+        super().__init__(verbose)
+        self.folder = Path(folder)
+        self.save_freq = save_freq
+        self.keep = keep
+        self._n_due = 0
+
+    def _on_training_start(self) -> None:
+        n_steps = self.model.num_timesteps
+        self._n_due = n_steps // self.save_freq + 1
+        latest = latest_checkpoint(self.folder)
+        rule = (
+            f"{self.folder} must not hold checkpoints beyond step {n_steps}: resume, or move them"
+        )
+        require(latest is None or _n_steps(latest) <= n_steps, rule, latest)
+
+    def _on_rollout_start(self) -> None:
+        n_steps = self.model.num_timesteps
+        if n_steps < self._n_due * self.save_freq:
+            return
+        self._n_due = n_steps // self.save_freq + 1
+        if not isinstance(self.model, PERDQN):
+            raise ValueError(f"the model must be a PERDQN, got {type(self.model).__name__}")
+        path = self.folder / f"checkpoint_{n_steps}_steps.ckpt"
+        save_checkpoint(self.model, path)
+        for old in _checkpoints(self.folder)[: -self.keep]:
+            old.unlink()
+        if self.verbose >= 1:
+            self.logger.info(f"Saved {path}")
+
+    def _on_step(self) -> bool:
+        return True
+
+
+def _n_steps(path: Path) -> int:
+    found = re.fullmatch(r"checkpoint_(\d+)_steps\.ckpt", path.name)
+    return int(found.group(1)) if found else -1
+
+
+def _checkpoints(folder: Path) -> list[Path]:
+    """By number of steps; none where there is no such folder."""
+    found = [path for path in folder.glob("checkpoint_*_steps.ckpt") if _n_steps(path) >= 0]
+    return sorted(found, key=_n_steps)

@@ -1,0 +1,55 @@
+"""
+Kill -9 a training run that saves after every step, again and again, and go on from what is left.
+
+``python tests/killed_while_saving.py FOLDER N_KILLS`` tells how many kills left half a file.
+"""
+
+import os
+import random
+import signal
+import sys
+import time
+import warnings
+from pathlib import Path
+
+from builders import fill
+from checks import check_valid
+from corridor import Corridor, make
+
+from sb3_per import PERDQN, CheckpointCallback, latest_checkpoint, load_checkpoint, save_checkpoint
+
+
+def go_on_until_killed(model, folder, seconds):
+    child = os.fork()
+    if child == 0:
+        callback = CheckpointCallback(folder, save_freq=1)
+        model.learn(10**9, callback=callback, reset_num_timesteps=False)
+    time.sleep(seconds)
+    os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    assert os.WTERMSIG(status) == signal.SIGKILL, "it ended by itself"
+
+
+def main(folder, n_kills):
+    warnings.simplefilter("error")  # such as that a checkpoint is damaged
+    moments = random.Random(0)
+    model = make(kind=PERDQN, buffer_size=20_000, policy_kwargs={"net_arch": [64]}).learn(100)
+    fill(model.replay_buffer, 20_000)
+    save_checkpoint(model, folder / "checkpoint_100_steps.ckpt")
+    n_halves = 0
+    for _ in range(n_kills):
+        go_on_until_killed(model, folder, moments.uniform(0.02, 0.2))
+        halves = [*folder.glob(".*.partial")]
+        n_halves += len(halves)
+        for half in halves:
+            half.unlink()
+        n_steps = model.num_timesteps
+        model = load_checkpoint(latest_checkpoint(folder), Corridor(), "cpu")
+        assert model.num_timesteps >= n_steps
+        check_valid(model.replay_buffer)
+    steps = f"{model.num_timesteps} steps"
+    sys.stdout.write(f"{n_kills} kills, {n_halves} of them while writing, {steps}\n")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))

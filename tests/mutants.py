@@ -1,0 +1,132 @@
+"""
+Small mistakes, one at a time, in the ground floor and the buffers: does a test notice?
+
+``python tests/mutants.py --n 200`` copies the checkout, breaks one place in the copy, runs the
+tests that know it, and prints what survived. Kernels run without numba, whose compiling would take
+most of the time.
+"""
+
+import argparse
+import ast
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+LIMIT = 300  # seconds for the tests of one room
+# What knows a room best; tests of frequencies would take minutes without numba.
+TESTS = {
+    "sum_tree": "test_sum_tree test_proportional test_buffers",
+    "draws": "test_draws test_buffers",
+    "priorities": "test_proportional test_rank_based test_buffers",
+    "proportional": "test_proportional test_buffers test_buffer_files",
+    "rank_based": "test_rank_based test_buffers test_buffer_files",
+    "ordered_slots": "test_ordered_slots test_rank_based test_buffer_files",
+    "rank_tree": "test_ordered_slots test_rank_based",
+    "n_step": "test_slot_buffers",
+    "draw_log": "test_buffers test_faults",
+    "arguments": "test_buffers",
+    "slot_buffers": "test_slot_buffers test_buffers test_buffer_files",
+    "buffers": "test_buffers test_buffer_files",
+}
+SWAPS = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq, ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Mult, ast.Mod: ast.FloorDiv, ast.And: ast.Or, ast.Or: ast.And,
+    ast.Is: ast.IsNot, ast.IsNot: ast.Is,
+}  # fmt: skip  # pairs read best side by side
+
+
+def mutations(tree):
+    """(node, what to do with it) for every place where a mistake can be made."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare) and type(node.ops[0]) in SWAPS:
+            yield node, "ops"
+        elif isinstance(node, ast.BinOp | ast.BoolOp) and type(node.op) in SWAPS:
+            yield node, "op"
+        elif isinstance(node, ast.Constant) and type(node.value) in (int, float):
+            yield node, "value"
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            yield node, "call"
+        elif isinstance(node, ast.Assign | ast.AugAssign):
+            yield node, "assignment"
+
+
+def mutate(node, what):
+    if what == "ops":
+        node.ops[0] = SWAPS[type(node.ops[0])]()
+    elif what == "op":
+        node.op = SWAPS[type(node.op)]()
+    elif what == "value":
+        node.value += 1
+    else:
+        node.__class__ = ast.Pass
+
+
+def mutants_of(room):
+    """(line, what, text) of every mutant of a room."""
+    text = (ROOT / "sb3_per" / f"{room}.py").read_text()
+    n_places = sum(1 for _ in mutations(ast.parse(text)))
+    for place in range(n_places):
+        tree = ast.parse(text)
+        node, what = list(mutations(tree))[place]
+        line, before = node.lineno, ast.unparse(node)
+        mutate(node, what)
+        yield room, line, f"{what} of {before}", ast.unparse(tree)
+
+
+def passes(copy, room):
+    """Whether the tests of a room pass; None when they take too long."""
+    tests = [f"tests/{name}.py" for name in TESTS[room].split()]
+    quick = ["-k", "not frequencies and not memory and not starve and not often"]
+    command = [sys.executable, "-m", "pytest", "-xq", "-p", "no:cacheprovider", *quick, *tests]
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(copy)}
+    try:
+        run = subprocess.run(
+            command, cwd=copy, env=environment, capture_output=True, timeout=LIMIT, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return None
+    return run.returncode == 0
+
+
+def verdict_on(copy, room, text):
+    path = copy / "sb3_per" / f"{room}.py"
+    original = path.read_text()
+    path.write_text(text)
+    try:
+        # A loop that never ends is noticed, too.
+        return "SURVIVED" if passes(copy, room) else "killed"
+    finally:
+        path.write_text(original)
+
+
+def main(n_mutants, seed):
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder, "copy")
+        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "__pycache__"))
+        # Tests that fail on the unbroken code, or take too long, would kill everything.
+        rooms = [room for room in TESTS if passes(copy, room)]
+        left_out = sorted(set(TESTS) - {*rooms})
+        say(f"not looked at, since their tests fail or are too slow: {left_out}")
+        everything = [mutant for room in rooms for mutant in mutants_of(room)]
+        chosen = random.Random(seed).sample(everything, min(n_mutants, len(everything)))
+        for i, (room, line, what, text) in enumerate(chosen, start=1):
+            say(f"{i}/{len(chosen)} {verdict_on(copy, room, text)} {room}.py:{line} {what}")
+
+
+def say(line):
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--n", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    main(arguments.n, arguments.seed)

@@ -1,0 +1,106 @@
+"""A slow, obvious twin of the prioritized buffers: a list of rows, and a word for every slot."""
+
+import numpy as np
+from naive import NaiveProportional, NaiveRanks
+
+AWAITED, OVERWRITTEN = "awaited", "overwritten"
+
+
+class NaiveBuffer:
+    """
+    Row r holds (step, ends): the step that ``builders.fill`` wrote there, and for each environment
+    "done", "cut" or "". Every question is answered by going through all of them.
+    """
+
+    def __init__(self, options, n_rows, n_envs):
+        self.options, self.n_rows, self.n_envs = options, n_rows, n_envs
+        self.beta = options["beta"]
+        self.log = {}
+        self.clear()
+        n_slots = n_rows * n_envs
+        alpha, new_priority = options["alpha"], options["new_priority"]
+        if options["prioritization"] == "rank":
+            self.priorities = NaiveRanks(n_slots, alpha, 1.0, new_priority)
+        else:
+            clip = options["td_error_clip"] or np.inf
+            self.priorities = NaiveProportional(n_slots, alpha, 1e-6, clip, 1.0, new_priority)
+
+    def clear(self):
+        self.rows, self.next_row = {}, 0
+
+    def reset(self):
+        self.clear()
+        self.priorities.remove(self.priorities.inserted())
+        self.priorities.largest_seen = 1.0
+        self.log = dict.fromkeys(self.log, OVERWRITTEN)
+
+    @property
+    def n_stored(self):
+        return len(self.rows) * self.n_envs
+
+    @property
+    def newest_row(self):
+        return (self.next_row - 1) % self.n_rows
+
+    def barred(self):
+        """Slots at the write head of full memory-optimised storage."""
+        is_full = len(self.rows) == self.n_rows
+        return self.slots_of(self.next_row) if self.options["shared"] and is_full else []
+
+    def slots_of(self, row):
+        return [row * self.n_envs + env for env in range(self.n_envs)]
+
+    def drawable(self):
+        return sorted(set(range(self.n_stored)) - set(self.barred()))
+
+    def add(self, step, ends):
+        row, self.next_row = self.next_row, (self.next_row + 1) % self.n_rows
+        self.rows[row] = (step, list(ends))
+        slots = self.slots_of(row)
+        self.log.update({slot: OVERWRITTEN for slot in slots if slot in self.log})
+        self.priorities.insert(slots)
+        self.priorities.remove(self.barred())
+
+    def end_episodes(self):
+        if not self.rows:
+            return
+        _, ends = self.rows[self.newest_row]
+        for env, end in enumerate(ends):
+            ends[env] = "done" if self.options["shared"] else end or "cut"
+
+    def sample(self, slots):
+        self.log.update(dict.fromkeys(slots, AWAITED))
+
+    def update(self, slots, td_errors):
+        barred = self.barred()
+        in_time = [
+            (slot, td_error)
+            for slot, td_error in zip(slots, td_errors, strict=True)
+            if self.log.get(slot) != OVERWRITTEN and slot not in barred
+        ]
+        for slot in slots:
+            self.log.pop(slot, None)
+        self.priorities.update(
+            *([list(column) for column in zip(*in_time, strict=True)] or [[], []])
+        )
+
+    def transition(self, slot):
+        """(first step, env, last step, return, whether done, steps) of the n steps from a slot."""
+        row, env = divmod(slot, self.n_envs)
+        total = 0.0
+        for n_taken in range(1, self.options["n_steps"] + 1):
+            step, ends = self.rows[row]
+            total += self.options["gamma"] ** (n_taken - 1) * (step + env / 10)
+            if ends[env] or row == self.newest_row or n_taken == self.options["n_steps"]:
+                break
+            row = (row + 1) % self.n_rows
+        is_done = ends[env] == "done" or (ends[env] == "cut" and self.options["shared"])
+        return self.rows[slot // self.n_envs][0], env, step, total, is_done, n_taken
+
+    def weights(self, slots):
+        """Of a batch drawn with replacement: (N P)^-beta, normalised."""
+        shares = self.priorities.probabilities()
+        drawable = shares[self.drawable()]
+        references = {"batch": shares[slots].min(), "buffer": drawable.min()}
+        reference = references.get(self.options["weight_normalization"], 1 / len(drawable))
+        return (reference / shares[slots]) ** self.beta
