@@ -127,7 +127,7 @@ class Paced(NamedTuple):
 def test_a_model_that_needs_half_the_time_makes_twice_the_steps(monkeypatch):
     clock = [0.0]
     models = [("DQN", Paced(clock, 0.8)), ("PERDQN", Paced(clock, 0.4))]
-    monkeypatch.setattr(train, "contestants", lambda task: models)
+    monkeypatch.setattr(train, "contestants", lambda task, device: models)
     monkeypatch.setattr(train.time, "process_time", lambda: clock[0])
 
     stock, ours = train.measure("CartPole", n_rounds=3)
@@ -138,7 +138,7 @@ def test_a_model_that_needs_half_the_time_makes_twice_the_steps(monkeypatch):
 
 
 def test_contestants_of_a_task_differ_in_nothing_but_their_name_and_adam():
-    models = dict(train.contestants(train.TASKS["CartPole"]))
+    models = dict(train.contestants(train.TASKS["CartPole"], "cpu"))
 
     adam = {name: model.policy.optimizer.param_groups[0]["fused"] for name, model in models.items()}
     assert adam == {

@@ -43,8 +43,9 @@ def _parser() -> argparse.ArgumentParser:
     of_ops.add_argument("--rounds", type=int, default=1000)
     of_ops.set_defaults(run=_run_ops)
 
-    of_train = commands.add_parser("train", help="steps a CPU second of PERDQN and DQN")
+    of_train = commands.add_parser("train", help="steps a second of PERDQN and DQN")
     of_train.add_argument("--rounds", type=int, default=36)
+    of_train.add_argument("--device", default="cpu", help="cpu: in CPU time; cuda: by the clock")
     of_train.set_defaults(run=_run_train)
 
     of_profile = commands.add_parser("profile", help="where the time of a training step goes")
@@ -76,7 +77,7 @@ def _run_ops(asked: argparse.Namespace) -> None:
 def _run_train(asked: argparse.Namespace) -> None:
     paces: list[train.Pace] = []
     for name in _possible(asked.tasks):
-        paces += (found := train.measure(name, asked.rounds))
+        paces += (found := train.measure(name, asked.rounds, asked.device))
         _say(f"\n{train.summary(found)}")
     _save(asked.out, "train.json", [pace._asdict() for pace in paces])
 
