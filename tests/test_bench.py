@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from sb3_per.bench import command, contestants, ops, peers, profile, quartiles, train
+from sb3_per.bench import command, contestants, memory, ops, peers, profile, quartiles, train
 
 
 def test_quartiles_cut_five_numbers_at_the_second_third_and_fourth():
@@ -205,3 +205,17 @@ def test_a_task_whose_package_is_missing_is_left_out_by_name(what, monkeypatch, 
     printed = capsys.readouterr().out
     assert "LunarLander is left out: no_such_package is not installed" in printed
     assert "PERDQN" in printed
+
+
+def test_memory_counts_what_prioritization_takes_beyond_the_transitions():
+    proportional = memory.measure("proportional", capacity=4096, n_steps=10)
+
+    # A float64 for each slot, an eighth of that above it and so on, and a byte of the draw log.
+    assert proportional.bytes_per_slot == pytest.approx(8 * 8 / 7 + 1, abs=1.5)
+
+
+def test_memory_tells_of_growth(monkeypatch):
+    kilobytes = iter([10_000, 12_500])
+    monkeypatch.setattr(memory, "_resident_kilobytes", lambda: next(kilobytes))
+
+    assert memory.measure("rank", capacity=64, n_steps=10).grown_megabytes == 2.5

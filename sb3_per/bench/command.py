@@ -11,7 +11,8 @@ from typing import Any
 
 import torch as th
 
-from sb3_per.bench import ops, plot, profile, train
+from sb3_per.bench import memory, ops, plot, profile, train
+from sb3_per.buffers import PRIORITIZATIONS
 
 PACKAGES = (
     "sb3-per",
@@ -52,9 +53,14 @@ def _parser() -> argparse.ArgumentParser:
     of_profile.add_argument("--steps", type=int, default=4000)
     of_profile.set_defaults(run=_run_profile)
 
+    of_memory = commands.add_parser("memory", help="bytes a slot, and growth while in use")
+    of_memory.add_argument("--capacity", type=int, default=1_000_000)
+    of_memory.add_argument("--steps", type=int, default=1_000_000)
+    of_memory.set_defaults(run=_run_memory)
+
     for each in (of_train, of_profile):
         each.add_argument("--tasks", nargs="+", choices=train.TASKS, default=[*train.TASKS])
-    for each in (of_ops, of_train, of_profile):
+    for each in (of_ops, of_train, of_profile, of_memory):
         each.add_argument("--out", type=Path, help="a folder for JSON, and for the plot of ops")
     return parser
 
@@ -88,6 +94,12 @@ def _run_profile(asked: argparse.Namespace) -> None:
         jobs[name] = profile.profile(name, asked.steps)
         _say(f"\n{profile.summary(name, jobs[name])}")
     _save(asked.out, "profile.json", jobs)
+
+
+def _run_memory(asked: argparse.Namespace) -> None:
+    found = [memory.measure(name, asked.capacity, asked.steps) for name in PRIORITIZATIONS]
+    _say(f"\n{memory.summary(found)}")
+    _save(asked.out, "memory.json", [one._asdict() for one in found])
 
 
 def _possible(tasks: Sequence[str]) -> Sequence[str]:

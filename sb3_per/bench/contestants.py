@@ -14,6 +14,7 @@ from sb3_per.proportional import Proportional
 from sb3_per.rank_based import RankBased
 
 ALPHA, BETA = 0.6, 0.4
+ACTIONS = spaces.Discrete(4)
 
 
 class Contestant(Protocol):
@@ -96,7 +97,7 @@ class Bare:
 
 def buffers(task: Task) -> Iterator[tuple[str, Callable[[], Contestant]]]:
     """Whole buffers by name, SB3's first, and again, to see what noise makes of it."""
-    arguments = (task.capacity, task.observations, spaces.Discrete(4), "cpu")
+    arguments = (task.capacity, task.observations, ACTIONS, "cpu")
 
     def ours(**options: Any) -> Contestant:
         return OfSB3(PrioritizedReplayBuffer(*arguments, alpha=ALPHA, **options), task.one)
