@@ -1,0 +1,106 @@
+"""The numbers of a report as rows, for Markdown and for CSV."""
+
+import csv
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sb3_per.compare.scores import Run, censored_median
+from sb3_per.compare.statistics import Estimate, pooled_mean
+from sb3_per.compare.suite import Suite
+from sb3_per.compare.summary import Comparison, select
+
+Row = dict[str, Any]
+
+
+def of_suite(suite: Suite, comparisons: Sequence[Comparison]) -> list[Row]:
+    """:return: A row for each variant and measure, over all environments."""
+    return [
+        {
+            "measure": each.measure,
+            "variant": each.variant,
+            "IQM": each.score,
+            f"IQM - {suite.baseline}'s": each.difference,
+            f"P(better than {suite.baseline})": each.improvement,
+            "claim": each.claim,
+        }
+        for each in comparisons
+    ]
+
+
+def of_environments(suite: Suite, runs: Sequence[Run]) -> list[Row]:
+    """:return: A row for each environment and variant, in the environment's own units."""
+    rows = []
+    for name, environment in suite.environments.items():
+        for variant in suite.variants:
+            found = select(runs, variant, name)
+            row: Row = {"environment": name, "variant": variant, "seeds": len(found)}
+            if found:
+                row |= _in_own_units(found, environment.steps)
+            rows.append(row)
+    return rows
+
+
+def _in_own_units(found: list[Run], steps: int) -> Row:
+    reached = np.array([run.reached for run in found])
+    median = censored_median(reached)
+    beyond = f"> {steps:,}"  # runs that never reached the threshold end there
+    n_reached = int(np.isfinite(reached).sum())
+    return {
+        "final return (IQM)": pooled_mean([np.array([run.final_return for run in found])]),
+        "steps to threshold (median)": beyond if math.isinf(median) else f"{median:,.0f}",
+        "reached": f"{n_reached} of {len(found)}",
+        "steps/s": float(np.median([run.steps_per_second for run in found])),
+        "steps/CPU s": float(np.median([run.steps_per_cpu_second for run in found])),
+    }
+
+
+def of_runs(runs: Sequence[Run]) -> list[Row]:
+    """:return: A row for each run; a threshold that was not reached is left empty."""
+    return [
+        {
+            "variant": run.cell.variant,
+            "environment": run.cell.environment,
+            "seed": run.cell.seed,
+            "final_return": run.final_return,
+            "final_score": run.final,
+            "area_score": run.area,
+            "steps_to_threshold": "" if math.isinf(run.reached) else int(run.reached),
+            "steps_per_second": run.steps_per_second,
+            "steps_per_cpu_second": run.steps_per_cpu_second,
+            "cpu_seconds": run.cpu_seconds,
+        }
+        for run in runs
+    ]
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """:return: A table with the columns of all rows."""
+    columns = _columns(rows)
+    lines = [columns, ["---"] * len(columns)]
+    lines += [[_text(row.get(column)) for column in columns] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def write_csv(rows: Sequence[Row], path: Path) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, _columns(rows))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _columns(rows: Sequence[Row]) -> list[str]:
+    return list(dict.fromkeys(column for row in rows for column in row))
+
+
+def _text(value: object) -> str:
+    if isinstance(value, Estimate):
+        return f"{_number(value.value)} [{_number(value.low)}, {_number(value.high)}]"
+    return _number(value) if isinstance(value, float) else "" if value is None else str(value)
+
+
+def _number(value: float) -> str:
+    return f"{value:.2f}" if abs(value) < 10 else f"{value:,.1f}"
