@@ -82,12 +82,10 @@ def _run(asked: argparse.Namespace) -> None:
 
 def _train(todo: list[Cell], n_done: int, asked: argparse.Namespace, folder: Path) -> list[Outcome]:
     engine = LocalEngine(folder, asked.device)
-    # Wider than a line anywhere, so that no line is broken where nobody looks at a terminal.
-    console = Console(soft_wrap=True)
-    with RunDisplay(todo, n_done, asked.jobs, console) as display:
+    with RunDisplay(todo, n_done, asked.jobs, Console()) as display:
         return run(todo, engine, asked.jobs, display)
 
 
 def _report(asked: argparse.Namespace) -> None:
-    written = report.write(asked.folder, asked.out or asked.folder / "report")
-    sys.stdout.write(f"{written.read_text(encoding='utf-8')}\n{written}\n")
+    for line in report.write(asked.folder, asked.out or asked.folder / "report"):
+        sys.stdout.write(f"{line}\n")

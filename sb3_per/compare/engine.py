@@ -1,5 +1,6 @@
 """The seam between a grid of cells and machines that train them; the engine for this machine."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -69,9 +70,10 @@ class LocalEngine:
             )
         self._running[process] = cell
         request = {"cell": cell, "folder": str(self._folder), "device": self._device}
-        if process.stdin is not None:
-            process.stdin.write(json.dumps(request) + "\n")
-            process.stdin.flush()
+        # A process that has ended already is noticed when its outcome is collected.
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(json.dumps(request) + "\n")  # type: ignore[union-attr]  # a pipe
+            process.stdin.flush()  # type: ignore[union-attr]  # a pipe
 
     def collect(self) -> Outcome:
         while True:

@@ -65,9 +65,8 @@ def _draw_curves(panel: Any, suite: Suite, runs: Sequence[Run], environment: str
         panel.axhline(value, color="0.6", linewidth=0.8, zorder=0)
         right_end = panel.get_yaxis_transform()
         panel.text(0.99, value, name, transform=right_end, color="0.45", fontsize=7, ha="right")
-    fewest, most = min(n_seeds), max(n_seeds)
-    seeds = f"{most} seeds" if fewest == most else f"{fewest} to {most} seeds: incomplete"
-    panel.set_title(f"{environment} ({seeds})", fontsize=10)
+    some = "" if min(n_seeds) == suite.seeds else f"{min(n_seeds)} to {max(n_seeds)} of "
+    panel.set_title(f"{environment} ({some}{suite.seeds} seeds)", fontsize=10)
     panel.set_xlim(0, declared.steps)
     panel.set_xlabel("steps")
     panel.set_ylabel("return")

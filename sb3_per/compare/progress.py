@@ -129,10 +129,14 @@ class RunDisplay:
         self._live.update(self._all, description=self._counts(), advance=1)
         if not self._console.is_terminal:
             left = _readable(self._forecast.seconds_left())
-            word = f"done in {_readable(seconds)}" if well else "failed"
-            self._console.print(f"{outcome.cell}: {word}; {self._counts()}, {left} left")
+            word = _readable(seconds) if well else "failed"
+            self._say(f"{self._n_done}/{self._n_cells}, {left} left | {outcome.cell}: {word}")
         elif not well:
-            self._console.print(f"{outcome.cell}: failed")
+            self._say(f"{outcome.cell}: failed")
+
+    def _say(self, text: str) -> None:
+        # One line for grep, whatever the width; and names are no markup.
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def _counts(self) -> str:
         done = f"{self._n_done} of {self._n_cells} done"

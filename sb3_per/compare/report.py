@@ -2,128 +2,135 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sb3_per.compare import declare, figures, results, tables
+from sb3_per.compare.files import write_whole
 from sb3_per.compare.scores import FINAL_EVALUATIONS, Run, run_of
 from sb3_per.compare.section import SuiteError
 from sb3_per.compare.suite import Cell, Suite, cells
-from sb3_per.compare.summary import LEAST_SEEDS, compare
+from sb3_per.compare.summary import LEAST_SEEDS, Comparison, compare
 
 _METHOD = f"""\
 Scores are 0 at a random policy's return and 1 at the solved one (below). *final* is the mean of a
 run's last {FINAL_EVALUATIONS} evaluations, *area* the mean of all of them. IQM: interquartile mean.
 Brackets and bands hold 95 % bootstrap intervals (percentile, resampling the runs within each
-environment). The probability of improvement is that of a run of the variant over a run of the
+environment). The probability of improvement P is that of a run of the variant over a run of the
 baseline, mean over environments; ties count half. "Better" is claimed only where its interval lies
 above 0.5, and nothing with fewer than {LEAST_SEEDS} seeds; claims are not corrected for their
 number. A threshold is reached at the first evaluation whose mean return is as large; runs that
 never do count as beyond the end. Steps per second leave evaluations out; CPU seconds are what a
-busy machine does not distort."""
+busy machine distorts least."""
 _FAIR = """\
 Within an environment all variants share hyperparameters, network, steps, seeds and evaluation. What
 differs is this, and nothing else:"""
 
 
-def write(folder: Path, out: Path) -> Path:
+class _Contents(NamedTuple):
+    suite: Suite
+    runs: list[Run]
+    missing: list[Cell]
+    strangers: list[Path]
+    found: list[dict[str, Any]]
+
+
+def write(folder: Path, out: Path) -> list[str]:
     """
-    Write the report of a run folder, a function of its files alone.
+    Write the report of a run folder: ``report.md``, figures as PNG and SVG, ``runs.csv``. It is a
+    function of the folder's files alone.
 
     :param folder: Where ``run`` has worked.
     :param out: Where to; files of the same names are replaced.
-    :return: The report in Markdown.
+    :return: What it says in short, in lines of at most 80 characters.
     :raises SuiteError: if ``folder`` is no run folder, or holds no result yet.
     :raises MixedResults: if a result was made with other settings than the suite's.
     """
-    if not (folder / results.SUITE).is_file():
-        raise SuiteError(f"{folder} must be a run folder, but it holds no {results.SUITE}")
-    suite = declare.load(str(folder / results.SUITE))
-    grid = cells(suite)
-    found = {str(cell): results.read(folder, cell) for cell in grid}
-    runs = [
-        run_of(cell, result, suite.environments[cell.environment])
-        for cell in grid
-        if (result := found[str(cell)]) is not None
-    ]
-    if not runs:
-        raise SuiteError(f"{folder} holds no result yet")
-    missing = [cell for cell in grid if found[str(cell)] is None]
-    comparisons = compare(suite, runs, missing)
+    contents = _read(folder)
+    suite, runs = contents.suite, contents.runs
+    comparisons = compare(suite, runs, contents.missing)
     out.mkdir(parents=True, exist_ok=True)
     figures.curves(suite, runs, out / "curves")
     figures.intervals(suite, comparisons, out / "intervals")
     tables.write_csv(tables.of_runs(runs), out / "runs.csv")
-    parts = [
-        *_heading(suite, runs, missing, results.strangers(folder, grid)),
-        tables.markdown(tables.of_suite(suite, comparisons)),
-        "![probability of improvement](intervals.png)",
-        "![learning curves](curves.png)",
-        tables.markdown(tables.of_environments(suite, runs)),
-        _METHOD,
-        *_settings(suite),
-        *_made_by([result for result in found.values() if result is not None]),
-    ]
-    path = out / "report.md"
-    path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
-    return path
+    parts = [*_heading(contents), *_findings(contents, comparisons), *_settings(contents)]
+    write_whole(out / "report.md", "\n\n".join([*parts, *_made_by(contents)]) + "\n")
+    return [_progress(contents), *_claims(suite, comparisons), f"{out / 'report.md'}"]
 
 
-def _heading(
-    suite: Suite, runs: Sequence[Run], missing: Sequence[Cell], strangers: Sequence[Path]
-) -> Iterator[str]:
-    n_variants, n_environments = len(suite.variants), len(suite.environments)
+def _read(folder: Path) -> _Contents:
+    if not (folder / results.SUITE).is_file():
+        raise SuiteError(f"{folder} must be a run folder, but it holds no {results.SUITE}")
+    suite = declare.load(str(folder / results.SUITE))
+    grid = cells(suite)
+    each = [(cell, results.read(folder, cell)) for cell in grid]
+    finished = [(cell, result) for cell, result in each if result is not None]
+    if not finished:
+        raise SuiteError(f"{folder} holds no result yet")
+    return _Contents(
+        suite=suite,
+        runs=[
+            run_of(cell, found, suite.environments[cell.environment]) for cell, found in finished
+        ],
+        missing=[cell for cell, result in each if result is None],
+        strangers=results.strangers(folder, grid),
+        found=[result for _, result in finished],
+    )
+
+
+def _progress(contents: _Contents) -> str:
+    n_runs = len(contents.runs)
+    return f"{contents.suite.name}: {n_runs} of {n_runs + len(contents.missing)} runs are finished."
+
+
+def _claims(suite: Suite, comparisons: Sequence[Comparison]) -> Iterator[str]:
+    for each in comparisons:
+        if each.improvement is not None:
+            probability = tables.text(each.improvement)
+            yield f"{each.measure}: {each.variant}, P(better than {suite.baseline}) {probability}"
+            yield f"    {each.claim}"
+
+
+def _heading(contents: _Contents) -> Iterator[str]:
+    suite = contents.suite
     yield f"# {suite.name}\n\n{suite.about}"
     yield (
-        f"{n_variants} variants in {n_environments} environments with {suite.seeds} seeds: "
-        f"{len(runs)} of {len(runs) + len(missing)} runs are finished."
+        f"{len(suite.variants)} variants in {len(suite.environments)} environments with "
+        f"{suite.seeds} seeds. {_progress(contents)}"
     )
-    if missing:
-        listed = "\n".join(f"- {cell}" for cell in missing)
+    if contents.missing:
+        listed = "\n".join(f"- {cell}" for cell in contents.missing)
         yield f"**The grid is incomplete.** Failed or not yet run:\n\n{listed}"
-    if strangers:
-        yield f"{len(strangers)} results in the folder are not part of the grid and left out."
+    if contents.strangers:
+        n_strangers = len(contents.strangers)
+        yield f"{n_strangers} results in the folder are not part of the grid and left out."
 
 
-def _settings(suite: Suite) -> Iterator[str]:
+def _findings(contents: _Contents, comparisons: Sequence[Comparison]) -> Iterator[str]:
+    suite = contents.suite
+    if comparisons:
+        yield tables.markdown(tables.of_suite(suite, comparisons))
+        yield f"![probability of improvement over {suite.baseline}](intervals.png)"
+    else:
+        yield "No variant has a run in every environment yet: nothing is said of the whole suite."
+    yield "![learning curves](curves.png)"
+    yield tables.markdown(tables.of_environments(suite, contents.runs))
+    yield _METHOD
+
+
+def _settings(contents: _Contents) -> Iterator[str]:
     yield f"## What is compared\n\n{_FAIR}"
-    yield tables.markdown(
-        [
-            {
-                "variant": name,
-                "RL-Zoo algorithm": variant.algorithm,
-                "overrides": _listed(variant.overrides),
-                "times": _listed(variant.scale),
-            }
-            for name, variant in suite.variants.items()
-        ]
-    )
-    yield tables.markdown(
-        [
-            {
-                "environment": name,
-                "steps": f"{each.steps:,}",
-                "evaluation": f"{each.evaluation.episodes} episodes / {each.evaluation.every:,}",
-                "random": each.score.random,
-                "solved": each.score.solved,
-                "threshold": each.threshold,
-                "source": each.score.source,
-                "shared hyperparameters": _listed(each.hyperparameters | each.env_kwargs),
-            }
-            for name, each in suite.environments.items()
-        ]
-    )
+    yield tables.markdown(tables.of_variants(contents.suite))
+    yield tables.markdown(tables.of_tasks(contents.suite, contents.runs))
+    for name, each in contents.suite.environments.items():
+        yield f"Shared in {name}: {tables.listed(each.hyperparameters | each.env_kwargs)}"
 
 
-def _listed(values: dict[str, Any]) -> str:
-    return ", ".join(f"`{key}={value}`" for key, value in values.items())
-
-
-def _made_by(found: Sequence[dict[str, Any]]) -> Iterator[str]:
+def _made_by(contents: _Contents) -> Iterator[str]:
     every: dict[str, dict[str, None]] = {}
-    for result in found:
+    for result in contents.found:
         for name, value in (result["versions"] | result["machine"]).items():
             every.setdefault(name, {})[str(value)] = None
     yield "Made with " + ", ".join(f"{name} {' and '.join(each)}" for name, each in every.items())
     mixed = [name for name, each in every.items() if len(each) > 1]
     if mixed:
-        yield f"**Runs differ in {', '.join(mixed)}**, beside their settings."
+        yield f"**The runs differ in {', '.join(mixed)} as well.**"

@@ -1,11 +1,10 @@
 """The run folder: where each cell's files are, and its result as JSON."""
 
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
+from sb3_per.compare.files import write_whole
 from sb3_per.compare.suite import Cell
 
 SUITE = "suite.yml"
@@ -30,17 +29,13 @@ def cell_folder(folder: Path, cell: Cell) -> Path:
 
 def write(folder: Path, cell: Cell, measured: dict[str, Any]) -> None:
     """
-    Write a cell's result: after a crash at any moment, the file is whole or not there.
+    Write a cell's result, which makes it a finished one.
 
     :param measured: Beside the settings, what JSON can hold.
     """
     place = cell_folder(folder, cell)
     text = json.dumps({"format": _FORMAT, "settings": cell.settings, **measured}, indent=1)
-    with tempfile.NamedTemporaryFile("w", dir=place, delete=False, encoding="utf-8") as file:
-        file.write(text + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    Path(file.name).replace(place / _RESULT)
+    write_whole(place / _RESULT, text + "\n")
 
 
 def read(folder: Path, cell: Cell) -> dict[str, Any] | None:

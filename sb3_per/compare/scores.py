@@ -25,6 +25,7 @@ class Run:
         learning curve in units of the whole training.
     :param reached: Steps at the first evaluation that reaches the suite's threshold, infinity if
         none does (the run is censored at its end).
+    :param is_greedy: Whether evaluations explore no more; RL-Zoo decides that by environment.
     """
 
     cell: Cell
@@ -37,6 +38,7 @@ class Run:
     steps_per_second: float
     steps_per_cpu_second: float
     cpu_seconds: float
+    is_greedy: bool
 
 
 def run_of(cell: Cell, result: dict[str, Any], environment: Environment) -> Run:
@@ -61,6 +63,7 @@ def run_of(cell: Cell, result: dict[str, Any], environment: Environment) -> Run:
         steps_per_second=result["steps_per_second"],
         steps_per_cpu_second=result["steps_per_cpu_second"],
         cpu_seconds=result["seconds"]["cpu"],
+        is_greedy=result["evaluation_is_greedy"],
     )
 
 

@@ -43,6 +43,9 @@ class Section:
         self._file, self._path = file, path
         if not isinstance(values, Mapping):
             raise SuiteError(f"{file}: {path or 'the file'} must be a mapping, got {values!r}")
+        for key in values:
+            if not isinstance(key, str):
+                raise SuiteError(f"{file}: {self.path_of(repr(key))} must be text")
         self._values = values
         self._asked_for: list[str] = []
 
@@ -59,11 +62,11 @@ class Section:
             if default is None:
                 raise SuiteError(f"{self._file}: {self.path_of(key)} is missing")
             return default
-        value = self._values[key]
-        if type(value) is not kind and not (kind is float and type(value) is int):
+        value: Any = self._values[key]
+        is_right = type(value) is kind or (kind is float and type(value) is int)
+        if not is_right:
             self.fail(key, f"must be {_KINDS[kind]}")
-        taken: Value = float(value) if kind is float else value
-        return taken
+        return kind(value)
 
     def section(self, key: str) -> "Section":
         return Section(self._file, self.path_of(key), self.take(key, dict))

@@ -19,7 +19,7 @@ _CONFIDENCE = 0.95
 
 
 class Estimate(NamedTuple):
-    """A value and the ends of its 95 % interval."""
+    """A value and the ends of its 95 % interval; these are NaN where a single run tells nothing."""
 
     value: float
     low: float
@@ -54,6 +54,7 @@ def band(curves: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         n_resamples=_N_RESAMPLES,
         confidence_level=_CONFIDENCE,
         method="percentile",
+        batch=500,
         rng=np.random.default_rng(_SEED),
     ).confidence_interval
     return middle, interval.low, interval.high
@@ -96,10 +97,12 @@ def _estimate(statistic: Statistic, *groups: Strata) -> Estimate:
     array, which would mix environments.
     """
     generator = np.random.default_rng(_SEED)
-    value = statistic(*[[runs[None] for runs in strata] for strata in groups])
+    value = float(statistic(*[[runs[None] for runs in strata] for strata in groups])[0])
+    if any(len(runs) == 1 for strata in groups for runs in strata):
+        return Estimate(value, np.nan, np.nan)
     resampled = [
         [generator.choice(runs, (_N_RESAMPLES, len(runs))) for runs in strata] for strata in groups
     ]
     tail = (1 - _CONFIDENCE) / 2
     low, high = np.quantile(statistic(*resampled), [tail, 1 - tail])
-    return Estimate(float(value[0]), float(low), float(high))
+    return Estimate(value, float(low), float(high))

@@ -2,7 +2,7 @@
 
 import csv
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,11 +77,47 @@ def of_runs(runs: Sequence[Run]) -> list[Row]:
     ]
 
 
+def of_variants(suite: Suite) -> list[Row]:
+    """:return: A row for each variant: what differs."""
+    return [
+        {
+            "variant": name,
+            "RL-Zoo algorithm": variant.algorithm,
+            "overrides": listed(variant.overrides),
+            "multiplied": listed(variant.scale),
+        }
+        for name, variant in suite.variants.items()
+    ]
+
+
+def of_tasks(suite: Suite, runs: Sequence[Run]) -> list[Row]:
+    """:return: A row for each environment: what is shared."""
+    explores = {run.cell.environment for run in runs if not run.is_greedy}
+    return [
+        {
+            "environment": name,
+            "steps": f"{each.steps:,}",
+            "evaluated every": f"{each.evaluation.every:,}",
+            "episodes": each.evaluation.episodes,
+            "evaluated policy": "still explores" if name in explores else "greedy",
+            "random": each.score.random,
+            "solved": each.score.solved,
+            "threshold": each.threshold,
+            "from": each.score.source,
+        }
+        for name, each in suite.environments.items()
+    ]
+
+
+def listed(values: Mapping[str, object]) -> str:
+    return ", ".join(f"`{key}={value}`" for key, value in values.items())
+
+
 def markdown(rows: Sequence[Row]) -> str:
     """:return: A table with the columns of all rows."""
     columns = _columns(rows)
     lines = [columns, ["---"] * len(columns)]
-    lines += [[_text(row.get(column)) for column in columns] for row in rows]
+    lines += [[text(row.get(column)) for column in columns] for row in rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
@@ -96,7 +132,10 @@ def _columns(rows: Sequence[Row]) -> list[str]:
     return list(dict.fromkeys(column for row in rows for column in row))
 
 
-def _text(value: object) -> str:
+def text(value: object) -> str:
+    """:return: A number with a sensible count of digits, an estimate with its interval."""
+    if isinstance(value, Estimate) and math.isnan(value.low):
+        return _number(value.value)
     if isinstance(value, Estimate):
         return f"{_number(value.value)} [{_number(value.low)}, {_number(value.high)}]"
     return _number(value) if isinstance(value, float) else "" if value is None else str(value)

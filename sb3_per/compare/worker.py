@@ -41,7 +41,9 @@ def main() -> None:
 
 
 def _end_with_parent() -> None:
-    sys.stdin.read()
+    # Not sys.stdin.read: at its end the interpreter would wait for the lock that it holds.
+    while os.read(sys.stdin.fileno(), 1):
+        pass
     os._exit(1)
 
 
@@ -95,7 +97,10 @@ def _clear(place: Path) -> None:
 
 
 def _manager(cell: Cell, folder: Path, device: str) -> Any:
-    """:return: RL-Zoo's manager of this run, as its ``train`` would build it."""
+    """
+    :return: RL-Zoo's manager of this run, as its ``train`` would build it. It seeds the environment
+        of the evaluations too with the cell's seed, so that all variants meet the same starts.
+    """
     from rl_zoo3.exp_manager import ExperimentManager
 
     settings = cell.settings
