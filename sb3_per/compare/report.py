@@ -54,7 +54,11 @@ def write(folder: Path, out: Path) -> list[str]:
     tables.write_csv(tables.of_runs(runs), out / "runs.csv")
     parts = [*_heading(contents), *_findings(contents, comparisons), *_settings(contents)]
     write_whole(out / "report.md", "\n\n".join([*parts, *_made_by(contents)]) + "\n")
-    return [_progress(contents), *_claims(suite, comparisons), f"{out / 'report.md'}"]
+    return [
+        f"{suite.name}: {_progress(contents)}",
+        *_claims(suite, comparisons),
+        f"{out / 'report.md'}",
+    ]
 
 
 def _read(folder: Path) -> _Contents:
@@ -79,7 +83,7 @@ def _read(folder: Path) -> _Contents:
 
 def _progress(contents: _Contents) -> str:
     n_runs = len(contents.runs)
-    return f"{contents.suite.name}: {n_runs} of {n_runs + len(contents.missing)} runs are finished."
+    return f"{n_runs} of {n_runs + len(contents.missing)} runs are finished."
 
 
 def _claims(suite: Suite, comparisons: Sequence[Comparison]) -> Iterator[str]:
