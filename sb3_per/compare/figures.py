@@ -44,7 +44,7 @@ def curves(suite: Suite, runs: Sequence[Run], file: Path) -> None:
         for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
     }
     figure.legend(
-        handles.values(), handles.keys(), loc="outside lower center", ncols=4, frameon=False
+        handles.values(), handles.keys(), loc="outside lower center", ncols=5, frameon=False
     )
     _save(figure, file)
 
@@ -64,7 +64,16 @@ def _draw_curves(panel: Any, suite: Suite, runs: Sequence[Run], environment: str
     for value, name in ((declared.threshold, "threshold"), (declared.score.random, "random")):
         panel.axhline(value, color="0.6", linewidth=0.8, zorder=0)
         right_end = panel.get_yaxis_transform()
-        panel.text(0.99, value, name, transform=right_end, color="0.45", fontsize=7, ha="right")
+        panel.text(
+            0.99,
+            value,
+            name,
+            transform=right_end,
+            color="0.45",
+            fontsize=7,
+            ha="right",
+            va="bottom",
+        )
     some = "" if min(n_seeds) == suite.seeds else f"{min(n_seeds)} to {max(n_seeds)} of "
     panel.set_title(f"{environment} ({some}{suite.seeds} seeds)", fontsize=10)
     panel.set_xlim(0, declared.steps)

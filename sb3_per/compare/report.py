@@ -134,6 +134,11 @@ def _made_by(contents: _Contents) -> Iterator[str]:
     for result in contents.found:
         for name, value in (result["versions"] | result["machine"]).items():
             every.setdefault(name, {})[str(value)] = None
+    hours = sum(run.cpu_seconds for run in contents.runs) / 3600
+    yield (
+        f"Trained in {hours:.1f} CPU hours. `sb3-per compare run {results.SUITE} --out FOLDER` "
+        "with the file from the run folder trains the same again."
+    )
     yield "Made with " + ", ".join(f"{name} {' and '.join(each)}" for name, each in every.items())
     mixed = [name for name, each in every.items() if len(each) > 1]
     if mixed:

@@ -142,4 +142,5 @@ def text(value: object) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:.2f}" if abs(value) < 10 else f"{value:,.1f}"
+    digits = 2 if abs(value) < 10 else 1
+    return f"{round(value, digits) + 0.0:,.{digits}f}"  # + 0.0: no negative zero
