@@ -30,7 +30,8 @@ BROUGHT_BY = {
     "pandas": "sb3-per[zoo]",
     "requests": "sb3-per[zoo]",
     "seaborn": "rl_zoo3[plots]",
-    "scipy": "rl_zoo3[plots]",
+    "matplotlib": "sb3-per[plots]",
+    "scipy": "sb3-per[plots]",
 }
 _ZOO = ("rl_zoo3", "pandas", "requests")
 _PLOTS = (*_ZOO, "seaborn", "scipy")
@@ -53,6 +54,12 @@ COMMANDS = {
     ),
     "push_to_hub": Command("upload a trained agent", "rl_zoo3.push_to_hub", None, _ZOO),
     "load_from_hub": Command("download a trained agent", "rl_zoo3.load_from_hub", None, _ZOO),
+    "compare": Command(
+        "put variants side by side: run a grid, report on it",
+        "sb3_per.compare.command",
+        "main",
+        (*_ZOO, "matplotlib", "scipy"),
+    ),
     "bench": Command("measure what prioritization costs", "sb3_per.bench.command", "main"),
     "configs": Command("tell the folder of our YAML files", "sb3_per.launcher", "configs"),
 }

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from sb3_per import launcher, zoo, zoo_commands
+from sb3_per.compare import declare
 
 CHECKOUT = Path(__file__).parent.parent
 RUN = Path("logs", "per_dqn", "CartPole-v1_1")
@@ -193,6 +194,7 @@ def test_an_installed_wheel_trains_outside_of_the_checkout(tmp_path):
     assert {f"sb3_per/zoo_configs/{path.name}" for path in zoo.config_folder().iterdir()} <= {
         *names
     }
+    assert {f"sb3_per/compare/suites/{suite}.yml" for suite in declare.names()} <= {*names}
     assert (
         "sb3-per = sb3_per.launcher:main"
         in zipfile.ZipFile(wheel)

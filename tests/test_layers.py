@@ -56,6 +56,32 @@ MAY_IMPORT = {
     "checkpoint": {"torch", "stable_baselines3", "archive", "buffer_files", "dqn"}
     | {"normalization", "priorities", "streams"},
     "__init__": {"buffer_files", "buffers", "checkpoint", "dqn"},
+    "compare.files": set(),
+    "compare.section": {"yaml"},
+    "compare.suite": set(),
+    "compare.scores": {"numpy", "compare.suite"},
+    "compare.declare": {"yaml", "compare.files", "compare.scores", "compare.section"}
+    | {"compare.suite"},
+    "compare.zoo_check": {"gymnasium", "rl_zoo3", "compare.section", "compare.suite"},
+    "compare.results": {"compare.files", "compare.suite"},
+    "compare.stopwatch": {"numpy", "stable_baselines3"},
+    "compare.worker": {"numpy", "rl_zoo3", "stable_baselines3", "torch", "yaml"}
+    | {"compare.results", "compare.stopwatch", "compare.suite", "zoo"},
+    "compare.engine": {"compare.results", "compare.suite"},
+    "compare.run": {"compare.engine", "compare.suite"},
+    "compare.progress": {"rich", "compare.engine", "compare.suite"},
+    "compare.statistics": {"numpy", "scipy", "compare.scores"},
+    "compare.summary": {"numpy", "compare.scores", "compare.statistics", "compare.suite"},
+    "compare.tables": {"numpy", "compare.scores", "compare.statistics", "compare.suite"}
+    | {"compare.summary"},
+    "compare.figures": {"matplotlib", "numpy", "compare.scores", "compare.statistics"}
+    | {"compare.suite", "compare.summary"},
+    "compare.report": {"compare.declare", "compare.figures", "compare.files", "compare.results"}
+    | {"compare.scores", "compare.section", "compare.suite", "compare.summary", "compare.tables"},
+    "compare.command": {"filelock", "rich", "compare.declare", "compare.engine"}
+    | {"compare.progress", "compare.report", "compare.results", "compare.run", "compare.section"}
+    | {"compare.suite", "compare.zoo_check"},
+    "compare.__init__": set(),
     "zoo_search": ROOF,
     "zoo_commands": ROOF,
     "zoo": ROOF | {"buffers", "dqn", "priorities", "zoo_search"},
@@ -73,6 +99,23 @@ STANDARD_LIBRARY_OF = {
     "bench.command": {"argparse", "importlib", "json", "pathlib", "platform", "sys"},
     "archive": {"contextlib", "hashlib", "json", "os", "pathlib", "types", "zipfile"},
     "buffer_files": {"os"},
+    "compare.files": {"os", "pathlib"},
+    "compare.section": {"pathlib"},
+    "compare.suite": {"dataclasses"},
+    "compare.scores": {"dataclasses"},
+    "compare.declare": {"dataclasses", "importlib", "pathlib", "re"},
+    "compare.zoo_check": {"difflib", "inspect"},
+    "compare.results": {"json", "pathlib"},
+    "compare.stopwatch": {"time"},
+    "compare.worker": {"argparse", "importlib", "json", "os", "pathlib", "platform"}
+    | {"shutil", "signal", "sys", "threading"},
+    "compare.engine": {"contextlib", "json", "os", "pathlib", "subprocess", "sys", "time"},
+    "compare.progress": {"datetime", "time"},
+    "compare.summary": {"dataclasses"},
+    "compare.tables": {"csv", "math", "pathlib"},
+    "compare.figures": {"math", "pathlib"},
+    "compare.report": {"pathlib"},
+    "compare.command": {"argparse", "pathlib", "sys"},
     "buffers": {"warnings"},
     "checkpoint": {"io", "os", "pathlib", "re", "warnings"},
     "streams": {"random"},

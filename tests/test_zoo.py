@@ -42,7 +42,8 @@ def experiment(tmp_path, env_id, *, algorithm="per_dqn", **options):
 
 
 def test_importing_us_does_not_import_rl_zoo():
-    code = "import sb3_per.zoo, sb3_per.launcher, sys; sys.exit('rl_zoo3' in sys.modules)"
+    ours = "sb3_per.zoo, sb3_per.launcher, sb3_per.compare.command, sb3_per.compare.worker"
+    code = f"import {ours}, sys; sys.exit('rl_zoo3' in sys.modules)"
 
     subprocess.run([sys.executable, "-c", code], check=True)
 

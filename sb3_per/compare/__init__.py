@@ -1,0 +1,1 @@
+"""``sb3-per compare``: a suite is declared as data, run cell by cell, and read into a report."""

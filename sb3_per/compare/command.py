@@ -1,0 +1,91 @@
+"""The command line of ``sb3-per compare``."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+from rich.console import Console
+
+from sb3_per.compare import declare, report, results
+from sb3_per.compare.engine import LocalEngine, Outcome
+from sb3_per.compare.progress import RunDisplay
+from sb3_per.compare.results import MixedResults
+from sb3_per.compare.run import run
+from sb3_per.compare.section import SuiteError
+from sb3_per.compare.suite import Cell, cells
+from sb3_per.compare.zoo_check import check_with_zoo
+
+
+def main() -> None:
+    """
+    Run what ``sys.argv`` asks for.
+
+    :raises SystemExit: with a message if that cannot be done; with 1 if a cell has failed.
+    """
+    asked = _parser().parse_args()
+    try:
+        asked.command(asked)
+    except (SuiteError, MixedResults) as error:
+        raise SystemExit(f"sb3-per compare: {error}") from error
+    except KeyboardInterrupt:
+        raise SystemExit("interrupted; the same command goes on with the rest") from None
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="sb3-per compare", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="run | report")
+
+    of_run = commands.add_parser("run", help="train what a suite declares; goes on where it was")
+    of_run.add_argument("suite", help=f"{', '.join(declare.names())}, or your own YAML file")
+    of_run.add_argument("--seeds", type=_positive, help="how many (default: the suite's)")
+    of_run.add_argument("--jobs", type=_positive, default=1, help="cells at a time (default: 1)")
+    of_run.add_argument("--out", type=Path, help="run folder (default: runs/SUITE)")
+    of_run.add_argument("--device", default="cpu", help="torch's (default: cpu)")
+    of_run.set_defaults(command=_run)
+
+    of_report = commands.add_parser("report", help="figures, tables and a verdict")
+    of_report.add_argument("folder", type=Path, help="run folder")
+    of_report.add_argument("--out", type=Path, help="(default: FOLDER/report)")
+    of_report.set_defaults(command=_report)
+    return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
+    return number
+
+
+def _run(asked: argparse.Namespace) -> None:
+    suite = declare.load(asked.suite)
+    check_with_zoo(suite, asked.suite)
+    if asked.seeds is not None:
+        suite = declare.with_seeds(suite, asked.seeds)
+    folder = asked.out or Path("runs", suite.name)
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        # Two runs at work in one folder would train the same cells, into the same files.
+        with FileLock(folder / ".lock", timeout=0):
+            grid = cells(suite)
+            todo = results.unfinished(folder, grid)
+            declare.save(suite, folder / results.SUITE)
+            failed = _train(todo, len(grid) - len(todo), asked, folder)
+    except Timeout as error:
+        raise SystemExit(f"sb3-per compare: another run is at work in {folder}") from error
+    for outcome in failed:
+        sys.stderr.write(f"\n{outcome.cell}: {outcome.error}\n")
+    if failed:
+        raise SystemExit(1)
+
+
+def _train(todo: list[Cell], n_done: int, asked: argparse.Namespace, folder: Path) -> list[Outcome]:
+    engine = LocalEngine(folder, asked.device)
+    with RunDisplay(todo, n_done, asked.jobs, Console()) as display:
+        return run(todo, engine, asked.jobs, display)
+
+
+def _report(asked: argparse.Namespace) -> None:
+    for line in report.write(asked.folder, asked.out or asked.folder / "report"):
+        sys.stdout.write(f"{line}\n")

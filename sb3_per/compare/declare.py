@@ -1,0 +1,171 @@
+"""Suites as YAML files: ours, a user's, and the one that a run folder keeps."""
+
+import dataclasses
+import importlib.util
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from sb3_per.compare.files import write_whole
+from sb3_per.compare.scores import FINAL_EVALUATIONS
+from sb3_per.compare.section import Section, SuiteError, read_yaml
+from sb3_per.compare.suite import Environment, Evaluation, Score, Suite, Variant, overlaid
+
+_FOLDER = Path(__file__).parent / "suites"
+_SET_ELSEWHERE = ("n_timesteps", "env_kwargs", "seed", "device", "verbose", "tensorboard_log")
+
+
+def names() -> list[str]:
+    """:return: The suites that come with the package."""
+    return sorted(path.stem for path in _FOLDER.glob("*.yml"))
+
+
+def load(which: str) -> Suite:
+    """
+    :param which: The name of one of our suites, or the path of a YAML file.
+    :return: It, with RL-Zoo's hyperparameters filled in.
+    :raises SuiteError: if there is none, or something in it is wrong.
+    """
+    path = Path(which)
+    if path.suffix not in (".yml", ".yaml"):
+        path = _FOLDER / f"{which}.yml"
+    if not path.is_file():
+        known = ", ".join(names())
+        raise SuiteError(f"there is no suite {which!r} (there are {known}, or your own YAML file)")
+    return _suite(read_yaml(path), path.stem)
+
+
+def with_seeds(suite: Suite, seeds: int) -> Suite:
+    return dataclasses.replace(suite, seeds=seeds)
+
+
+def save(suite: Suite, path: Path) -> None:
+    """Write a suite as a file that ``load`` reads, with every hyperparameter spelled out."""
+    text = yaml.safe_dump(dataclasses.asdict(suite), sort_keys=False, allow_unicode=True)
+    write_whole(path, text)
+
+
+def _suite(section: Section, stem: str) -> Suite:
+    environments = {name: _environment(each) for name, each in _named(section, "environments")}
+    variants = {name: _variant(each) for name, each in _named(section, "variants")}
+    for name in variants:
+        # A variant is a folder, beside that of the report.
+        if not re.fullmatch(r"\w[\w.+-]*", name) or name == "report":
+            section.section("variants").fail(name, "must be named by letters, digits and _.+-")
+    _check_scales(section.section("variants"), environments, variants)
+    suite = Suite(
+        name=section.take("name", str, stem),
+        about=section.take("about", str),
+        seeds=_at_least_one(section, "seeds"),
+        baseline=section.take("baseline", str),
+        environments=environments,
+        variants=variants,
+    )
+    if suite.baseline not in variants:
+        section.fail("baseline", f"must be one of the variants {', '.join(variants)}")
+    section.finish()
+    return suite
+
+
+def _named(section: Section, key: str) -> list[tuple[str, Section]]:
+    found = list(section.section(key).sections())
+    if not found:
+        section.fail(key, "must not be empty")
+    return found
+
+
+def _environment(section: Section) -> Environment:
+    evaluation, score = section.section("evaluation"), section.section("score")
+    environment = Environment(
+        steps=_at_least_one(section, "steps"),
+        evaluation=Evaluation(
+            _at_least_one(evaluation, "every"), _at_least_one(evaluation, "episodes")
+        ),
+        score=Score(
+            score.take("random", float), score.take("solved", float), score.take("source", str)
+        ),
+        threshold=section.take("threshold", float),
+        hyperparameters=_hyperparameters(section),
+        env_kwargs=section.take("env_kwargs", dict, {}),
+    )
+    for each in (evaluation, score, section):
+        each.finish()
+    if environment.score.solved <= environment.score.random:
+        score.fail("solved", f"must be larger than random ({environment.score.random})")
+    n_evaluations, rest = divmod(environment.steps, environment.evaluation.every)
+    if rest or n_evaluations < FINAL_EVALUATIONS:
+        rule = f"must go into steps ({environment.steps}) {FINAL_EVALUATIONS} times or more, evenly"
+        evaluation.fail("every", rule)
+    return environment
+
+
+def _variant(section: Section) -> Variant:
+    variant = Variant(
+        algorithm=section.take("algorithm", str),
+        overrides=_take_values(section, "overrides"),
+        scale=_take_values(section, "scale"),
+    )
+    section.finish()
+    return variant
+
+
+def _hyperparameters(section: Section) -> dict[str, Any]:
+    """:return: RL-Zoo's section, if one is named, with the suite's values on top."""
+    own = _take_values(section, "hyperparameters")
+    name = section.take("rl_zoo_section", str, "")
+    theirs = _sections_of_rl_zoo() if name else {name: {}}
+    if name not in theirs:
+        section.fail("rl_zoo_section", f"must be one of RL-Zoo's dqn.yml: {', '.join(theirs)}")
+    values = overlaid(theirs[name], own)
+    if "policy" not in values:
+        section.fail("hyperparameters", "must hold a policy where rl_zoo_section names no section")
+    return {key: value for key, value in values.items() if key != "n_timesteps"}
+
+
+def _sections_of_rl_zoo() -> dict[str, dict[str, Any]]:
+    spec = importlib.util.find_spec("rl_zoo3")  # finds it without an import
+    folders = [] if spec is None else spec.submodule_search_locations or []
+    for folder in folders:
+        text = Path(folder, "hyperparams", "dqn.yml").read_text(encoding="utf-8")
+        return dict(yaml.safe_load(text))
+    return {}
+
+
+def _check_scales(
+    section: Section, environments: dict[str, Environment], variants: dict[str, Variant]
+) -> None:
+    for name, variant in variants.items():
+        for environment in environments.values():
+            scaled = overlaid(environment.hyperparameters, variant.overrides)
+            for key, factor in variant.scale.items():
+                if not all(isinstance(each, int | float) for each in (factor, scaled.get(key))):
+                    rule = f"must be a factor for a number; {key} is {scaled.get(key)!r}"
+                    section.section(name).section("scale").fail(key, rule)
+
+
+def _take_values(section: Section, key: str) -> dict[str, Any]:
+    """:return: Hyperparameters, or nothing if the key is not there."""
+    values = section.take(key, dict, {})
+    for name, value in values.items():
+        if name in _SET_ELSEWHERE:
+            section.section(key).fail(name, "is set by the suite or the run, not here")
+        if isinstance(value, str) and _reads_as_number(value):
+            section.section(key).fail(name, "must be a number, not text (1.0e-3, not 1e-3)")
+    return values
+
+
+def _reads_as_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _at_least_one(section: Section, key: str) -> int:
+    value = section.take(key, int)
+    if value < 1:
+        section.fail(key, "must be at least 1")
+    return value

@@ -1,0 +1,145 @@
+"""From a run folder to a report: figures, tables and what may be claimed from them."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sb3_per.compare import declare, figures, results, tables
+from sb3_per.compare.files import write_whole
+from sb3_per.compare.scores import FINAL_EVALUATIONS, Run, run_of
+from sb3_per.compare.section import SuiteError
+from sb3_per.compare.suite import Cell, Suite, cells
+from sb3_per.compare.summary import LEAST_SEEDS, Comparison, compare
+
+_METHOD = f"""\
+Scores are 0 at a random policy's return and 1 at the solved one (below). *final* is the mean of a
+run's last {FINAL_EVALUATIONS} evaluations, *area* the mean of all of them. IQM: interquartile mean.
+Brackets and bands hold 95 % bootstrap intervals (percentile, resampling the runs within each
+environment). The probability of improvement P is that of a run of the variant over a run of the
+baseline, mean over environments; ties count half. "Better" is claimed only where its interval lies
+above 0.5, and nothing with fewer than {LEAST_SEEDS} seeds; claims are not corrected for their
+number. A threshold is reached at the first evaluation whose mean return is as large; runs that
+never do count as beyond the end. Steps per second leave evaluations out; CPU seconds are what a
+busy machine distorts least."""
+_FAIR = """\
+Within an environment all variants share hyperparameters, network, steps, seeds and evaluation. What
+differs is this, and nothing else:"""
+
+
+class _Contents(NamedTuple):
+    suite: Suite
+    runs: list[Run]
+    missing: list[Cell]
+    strangers: list[Path]
+    found: list[dict[str, Any]]
+
+
+def write(folder: Path, out: Path) -> list[str]:
+    """
+    Write the report of a run folder: ``report.md``, figures as PNG and SVG, ``runs.csv``. It is a
+    function of the folder's files alone.
+
+    :param folder: Where ``run`` has worked.
+    :param out: Where to; files of the same names are replaced.
+    :return: What it says in short, in lines of at most 80 characters.
+    :raises SuiteError: if ``folder`` is no run folder, or holds no result yet.
+    :raises MixedResults: if a result was made with other settings than the suite's.
+    """
+    contents = _read(folder)
+    suite, runs = contents.suite, contents.runs
+    comparisons = compare(suite, runs, contents.missing)
+    out.mkdir(parents=True, exist_ok=True)
+    figures.curves(suite, runs, out / "curves")
+    figures.intervals(suite, comparisons, out / "intervals")
+    tables.write_csv(tables.of_runs(runs), out / "runs.csv")
+    parts = [*_heading(contents), *_findings(contents, comparisons), *_settings(contents)]
+    write_whole(out / "report.md", "\n\n".join([*parts, *_made_by(contents)]) + "\n")
+    return [
+        f"{suite.name}: {_progress(contents)}",
+        *_claims(suite, comparisons),
+        f"{out / 'report.md'}",
+    ]
+
+
+def _read(folder: Path) -> _Contents:
+    if not (folder / results.SUITE).is_file():
+        raise SuiteError(f"{folder} must be a run folder, but it holds no {results.SUITE}")
+    suite = declare.load(str(folder / results.SUITE))
+    grid = cells(suite)
+    each = [(cell, results.read(folder, cell)) for cell in grid]
+    finished = [(cell, result) for cell, result in each if result is not None]
+    if not finished:
+        raise SuiteError(f"{folder} holds no result yet")
+    return _Contents(
+        suite=suite,
+        runs=[
+            run_of(cell, found, suite.environments[cell.environment]) for cell, found in finished
+        ],
+        missing=[cell for cell, result in each if result is None],
+        strangers=results.strangers(folder, grid),
+        found=[result for _, result in finished],
+    )
+
+
+def _progress(contents: _Contents) -> str:
+    n_runs = len(contents.runs)
+    return f"{n_runs} of {n_runs + len(contents.missing)} runs are finished."
+
+
+def _claims(suite: Suite, comparisons: Sequence[Comparison]) -> Iterator[str]:
+    for each in comparisons:
+        if each.improvement is not None:
+            probability = tables.text(each.improvement)
+            yield f"{each.measure}: {each.variant}, P(better than {suite.baseline}) {probability}"
+            yield f"    {each.claim}"
+
+
+def _heading(contents: _Contents) -> Iterator[str]:
+    suite = contents.suite
+    yield f"# {suite.name}\n\n{suite.about}"
+    yield (
+        f"{len(suite.variants)} variants in {len(suite.environments)} environments with "
+        f"{suite.seeds} seeds. {_progress(contents)}"
+    )
+    if contents.missing:
+        listed = "\n".join(f"- {cell}" for cell in contents.missing)
+        yield f"**The grid is incomplete.** Failed or not yet run:\n\n{listed}"
+    if contents.strangers:
+        n_strangers = len(contents.strangers)
+        yield f"{n_strangers} results in the folder are not part of the grid and left out."
+
+
+def _findings(contents: _Contents, comparisons: Sequence[Comparison]) -> Iterator[str]:
+    suite = contents.suite
+    if comparisons:
+        yield tables.markdown(tables.of_suite(suite, comparisons))
+        yield f"![probability of improvement over {suite.baseline}](intervals.png)"
+    else:
+        yield "No variant has a run in every environment yet: nothing is said of the whole suite."
+    yield "![learning curves](curves.png)"
+    yield tables.markdown(tables.of_environments(suite, contents.runs))
+    yield _METHOD
+
+
+def _settings(contents: _Contents) -> Iterator[str]:
+    yield f"## What is compared\n\n{_FAIR}"
+    yield tables.markdown(tables.of_variants(contents.suite))
+    yield tables.markdown(tables.of_tasks(contents.suite, contents.runs))
+    for name, each in contents.suite.environments.items():
+        yield f"Shared in {name}: {tables.listed(each.hyperparameters | each.env_kwargs)}"
+
+
+def _made_by(contents: _Contents) -> Iterator[str]:
+    every: dict[str, dict[str, None]] = {}
+    for result in contents.found:
+        for name, value in (result["versions"] | result["machine"]).items():
+            every.setdefault(name, {})[str(value)] = None
+    hours = sum(run.cpu_seconds for run in contents.runs) / 3600
+    yield (
+        f"Trained in {hours:.1f} CPU hours. `sb3-per compare run {results.SUITE} --out FOLDER` "
+        "with the file from the run folder trains the same again."
+    )
+    yield "Made with " + ", ".join(f"{name} {' and '.join(each)}" for name, each in every.items())
+    mixed = [name for name, each in every.items() if len(each) > 1]
+    if mixed:
+        yield f"**The runs differ in {', '.join(mixed)} as well.**"

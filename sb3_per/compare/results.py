@@ -1,0 +1,86 @@
+"""The run folder: where each cell's files are, and its result as JSON."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from sb3_per.compare.files import write_whole
+from sb3_per.compare.suite import Cell
+
+SUITE = "suite.yml"
+OUTPUT = "output.txt"
+_RESULT = "result.json"
+_FORMAT = 1
+
+
+class MixedResults(ValueError):
+    """A run folder holds a result that was made with other settings than the suite's."""
+
+
+def cell_folder(folder: Path, cell: Cell) -> Path:
+    """
+    :return: A cell's own folder, in RL-Zoo's layout below one folder for each variant, so that
+        ``all_plots``, ``plot_train`` and ``enjoy`` find it; their ``--exp-id`` is seed + 1.
+    """
+    name = f"{cell.environment.replace('/', '-')}_{cell.seed + 1}"
+    algorithm: str = cell.settings["algorithm"]
+    return folder / cell.variant / algorithm / name
+
+
+def write(folder: Path, cell: Cell, measured: dict[str, Any]) -> None:
+    """
+    Write a cell's result, which makes it a finished one.
+
+    :param measured: Beside the settings, what JSON can hold.
+    """
+    place = cell_folder(folder, cell)
+    text = json.dumps({"format": _FORMAT, "settings": cell.settings, **measured}, indent=1)
+    write_whole(place / _RESULT, text + "\n")
+
+
+def read(folder: Path, cell: Cell) -> dict[str, Any] | None:
+    """
+    :return: What ``write`` has written; None for a cell that is not finished.
+    :raises MixedResults: if it was made with other settings or by another format.
+    """
+    path = cell_folder(folder, cell) / _RESULT
+    if not path.is_file():
+        return None
+    result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    if result.get("format") != _FORMAT:
+        raise MixedResults(f"{path} must have format {_FORMAT}, got {result.get('format')!r}")
+    # JSON has no tuples, and the suite's own values have not been through JSON.
+    expected = json.loads(json.dumps(cell.settings))
+    different = list(_differences(result["settings"], expected))
+    if different:
+        raise MixedResults(
+            f"{path} was made with other settings than the suite's: {'; '.join(different)}. "
+            "Run into another folder, or delete what is to be made again"
+        )
+    return result
+
+
+def unfinished(folder: Path, cells: list[Cell]) -> list[Cell]:
+    """
+    :return: The cells without a result.
+    :raises MixedResults: as ``read``.
+    """
+    return [cell for cell in cells if read(folder, cell) is None]
+
+
+def strangers(folder: Path, cells: list[Cell]) -> list[Path]:
+    """:return: Result files of cells that are not in the grid."""
+    known = {cell_folder(folder, cell) / _RESULT for cell in cells}
+    return sorted(set(folder.glob(f"*/*/*/{_RESULT}")) - known)
+
+
+def _differences(found: Any, expected: Any, path: str = "") -> list[str]:
+    if not (isinstance(found, dict) and isinstance(expected, dict)):
+        return [] if found == expected else [f"{path} was {found!r} and is {expected!r}"]
+    return [
+        difference
+        for key in {**expected, **found}
+        for difference in _differences(
+            found.get(key), expected.get(key), f"{path}.{key}" if path else key
+        )
+    ]

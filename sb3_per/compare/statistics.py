@@ -1,0 +1,108 @@
+"""Estimates and their 95 % bootstrap intervals, over runs in several environments."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import bootstrap, trim_mean
+
+from sb3_per.compare.scores import FloatArray
+
+# Scores of the runs in each environment, shape (n_runs,) each: the strata of the bootstrap.
+Strata = Sequence[FloatArray]
+# From resampled strata, (R, n_runs) each, to R values.
+Statistic = Callable[..., FloatArray]
+
+_N_RESAMPLES = 5000
+_SEED = 0  # a report is a function of its results
+_CONFIDENCE = 0.95
+
+
+class Estimate(NamedTuple):
+    """A value and the ends of its 95 % interval; these are NaN where a single run tells nothing."""
+
+    value: float
+    low: float
+    high: float
+
+
+def interquartile_mean(scores: FloatArray, axis: int = -1) -> FloatArray:
+    """
+    Mean of the middle half: a quarter of the values is left out at either end (Agarwal et al. 2021,
+    https://arxiv.org/abs/2108.13264). Of a number that four does not divide, SciPy leaves out the
+    whole part of a quarter.
+    """
+    means: FloatArray = trim_mean(scores, 0.25, axis=axis)
+    return means
+
+
+def band(curves: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """
+    :param curves: A row for each run, shape (n_runs, E).
+    :return: Interquartile mean over runs and the ends of its interval, shape (E,) each; for a
+        single run the interval is NaN.
+    """
+    middle = interquartile_mean(curves, axis=0)
+    if len(curves) == 1:
+        unknown = np.full(middle.shape, np.nan)
+        return middle, unknown, unknown
+    interval = bootstrap(
+        (curves,),
+        interquartile_mean,
+        axis=0,
+        vectorized=True,
+        n_resamples=_N_RESAMPLES,
+        confidence_level=_CONFIDENCE,
+        method="percentile",
+        batch=500,
+        rng=np.random.default_rng(_SEED),
+    ).confidence_interval
+    return middle, interval.low, interval.high
+
+
+def pooled_mean(scores: Strata) -> Estimate:
+    """:return: Interquartile mean of all runs in all environments together."""
+    return _estimate(_pooled, scores)
+
+
+def difference(scores: Strata, baseline: Strata) -> Estimate:
+    """:return: How much larger the interquartile mean is than the baseline's."""
+    return _estimate(lambda own, other: _pooled(own) - _pooled(other), scores, baseline)
+
+
+def improvement(scores: Strata, baseline: Strata) -> Estimate:
+    """
+    Probability that a run scores higher than one of the baseline in the same environment, mean over
+    environments; equal scores count half (Agarwal et al. 2021, section 4.3).
+    """
+    return _estimate(_improvement, scores, baseline)
+
+
+def _pooled(scores: Strata) -> FloatArray:
+    return interquartile_mean(np.concatenate(scores, axis=1), axis=1)
+
+
+def _improvement(scores: Strata, baseline: Strata) -> FloatArray:
+    wins = []
+    for own, other in zip(scores, baseline, strict=True):
+        own, other = own[:, :, None], other[:, None, :]
+        wins.append(((own > other).mean(axis=(1, 2)) + (own >= other).mean(axis=(1, 2))) / 2)
+    shares: FloatArray = np.mean(wins, axis=0)
+    return shares
+
+
+def _estimate(statistic: Statistic, *groups: Strata) -> Estimate:
+    """
+    Percentile bootstrap that draws runs anew within each environment. SciPy's resamples a whole
+    array, which would mix environments.
+    """
+    generator = np.random.default_rng(_SEED)
+    value = float(statistic(*[[runs[None] for runs in strata] for strata in groups])[0])
+    if any(len(runs) == 1 for strata in groups for runs in strata):
+        return Estimate(value, np.nan, np.nan)
+    resampled = [
+        [generator.choice(runs, (_N_RESAMPLES, len(runs))) for runs in strata] for strata in groups
+    ]
+    tail = (1 - _CONFIDENCE) / 2
+    low, high = np.quantile(statistic(*resampled), [tail, 1 - tail])
+    return Estimate(value, float(low), float(high))

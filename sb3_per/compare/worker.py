@@ -1,0 +1,152 @@
+"""One cell, in a process of its own: trained and evaluated by RL-Zoo, measured, written down."""
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import signal
+import sys
+import threading
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch as th
+import yaml
+from stable_baselines3.common.utils import set_random_seed
+
+from sb3_per import zoo
+from sb3_per.compare import results
+from sb3_per.compare.stopwatch import Clock, Stamp, pace
+from sb3_per.compare.suite import Cell
+
+PACKAGES = ("sb3-per", "stable-baselines3", "rl-zoo3", "torch", "numpy", "numba", "gymnasium")
+_OF_ENVIRONMENTS = ("Box2D", "MinAtar", "minigrid", "ale-py")
+
+
+def main() -> None:
+    """
+    Train the cell whose JSON is the first line of the standard input.
+
+    The input stays open as long as who started this process lives: at its end nobody waits for the
+    result any more, and the process ends, however its parent has died.
+    """
+    # Ctrl-C reaches the whole process group; RL-Zoo takes it for a wish to stop and save.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    request = json.loads(sys.stdin.readline())
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    train(Cell(*request["cell"]), Path(request["folder"]), request["device"])
+
+
+def _end_with_parent() -> None:
+    # Not sys.stdin.read: at its end the interpreter would wait for the lock that it holds.
+    while os.read(sys.stdin.fileno(), 1):
+        pass
+    os._exit(1)
+
+
+def train(cell: Cell, folder: Path, device: str) -> None:
+    """
+    Run one cell and write its result.
+
+    :param folder: The run folder; of what an earlier try has left there only the output stays.
+    :param device: torch's.
+    :raises RuntimeError: if the training ended early.
+    """
+    zoo.register()
+    th.set_num_threads(1)
+    set_random_seed(cell.settings["seed"])
+    place = results.cell_folder(folder, cell)
+    _clear(place)
+    manager = _manager(cell, folder, device)
+    model, _ = manager.setup_experiment()
+    before, after = Stamp(manager.eval_freq), Stamp(manager.eval_freq)
+    manager.callbacks = [before, *manager.callbacks, after]
+
+    start = Clock.now()
+    manager.learn(model)
+    whole = Clock(*np.subtract(Clock.now(), start))
+    if model.num_timesteps < cell.settings["steps"]:
+        raise RuntimeError(f"the training must not end early, got {model.num_timesteps} steps")
+    manager.save_trained_model(model)
+    evaluating = Clock(*np.subtract(after.clocks, before.clocks).sum(axis=0))
+    results.write(
+        folder,
+        cell,
+        {
+            "evaluations": _evaluations(place),
+            "evaluation_is_greedy": manager.deterministic_eval,
+            **pace(model.num_timesteps, whole, evaluating),
+            "versions": _versions(),
+            "machine": {"device": str(model.device), "platform": platform.platform()},
+        },
+    )
+
+
+def _clear(place: Path) -> None:
+    place.mkdir(parents=True, exist_ok=True)
+    for path in place.iterdir():
+        if path.name == results.OUTPUT:
+            continue
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def _manager(cell: Cell, folder: Path, device: str) -> Any:
+    """
+    :return: RL-Zoo's manager of this run, as its ``train`` would build it. It seeds the environment
+        of the evaluations too with the cell's seed, so that all variants meet the same starts.
+    """
+    from rl_zoo3.exp_manager import ExperimentManager
+
+    settings = cell.settings
+    place = results.cell_folder(folder, cell)
+    config = place / "hyperparameters.yml"
+    hyperparameters = settings["hyperparameters"] | {"n_timesteps": settings["steps"]}
+    config.write_text(yaml.safe_dump({cell.environment: hyperparameters}), encoding="utf-8")
+    manager = ExperimentManager(
+        # What RL-Zoo writes into args.yml, and `enjoy` reads from there.
+        argparse.Namespace(env_kwargs=settings["env_kwargs"], seed=cell.seed),
+        settings["algorithm"],
+        cell.environment,
+        str(folder / cell.variant),
+        eval_freq=settings["evaluation"]["every"],
+        n_eval_episodes=settings["evaluation"]["episodes"],
+        env_kwargs=settings["env_kwargs"],
+        seed=cell.seed,
+        log_interval=-2,
+        verbose=0,
+        device=device,
+        config=str(config),
+    )
+    # RL-Zoo counts folders, which cells that run side by side would do at the same time.
+    manager.save_path = str(place)
+    manager.params_path = str(place / manager.env_name)
+    return manager
+
+
+def _evaluations(place: Path) -> dict[str, Any]:
+    with np.load(place / "evaluations.npz") as file:
+        return {
+            "steps": file["timesteps"].tolist(),
+            "returns": file["results"].tolist(),
+            "lengths": file["ep_lengths"].tolist(),
+        }
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in (*PACKAGES, *_OF_ENVIRONMENTS):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+if __name__ == "__main__":
+    main()

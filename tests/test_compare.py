@@ -1,0 +1,264 @@
+"""``sb3-per compare`` as people type it, trained for real: finished, broken, killed, resumed."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from filelock import FileLock
+
+from sb3_per import launcher
+from sb3_per.compare import declare
+from sb3_per.compare.suite import Evaluation, Variant
+
+STEPS = [300, 600, 900, 1200]
+KILL = signal.SIGKILL
+
+
+def start(folder, *arguments):
+    """In a process group of its own, as a terminal would start it."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "sb3_per", *map(str, arguments)],
+        cwd=folder,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def output_of(process, *, status=0):
+    printed = process.communicate()[0]
+    assert process.returncode == status, printed
+    return printed
+
+
+def smaller_smoke(path):
+    """Our smoke suite with one seed and a fourth of the steps, and a variant that cannot start."""
+    suite = declare.load("smoke")
+    short = dataclasses.replace(
+        suite.environments["CartPole-v1"], steps=STEPS[-1], evaluation=Evaluation(STEPS[0], 2)
+    )
+    wrong = Variant("per_dqn", {"replay_buffer_kwargs": {"alpha": 7}}, {})
+    variants = {**suite.variants, "wrong": wrong}
+    environments = {"CartPole-v1": short}
+    small = dataclasses.replace(suite, seeds=1, environments=environments, variants=variants)
+    declare.save(small, path)
+    return path.name
+
+
+def run(folder, *options):
+    return start(folder, "compare", "run", "small.yml", "--out", "out", *options)
+
+
+def folder_of(folder, variant):
+    algorithm = "dqn" if variant == "dqn" else "per_dqn"
+    return folder / "out" / variant / algorithm / "CartPole-v1_1"
+
+
+def result_of(folder, variant):
+    return json.loads((folder_of(folder, variant) / "result.json").read_text())
+
+
+def wait_for(condition):
+    end = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def workers_of(process):
+    task = Path("/proc", str(process.pid), "task", str(process.pid), "children")
+    return [int(pid) for pid in task.read_text().split()]
+
+
+def is_alive(pid):
+    try:
+        state = Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+@pytest.fixture
+def small(tmp_path):
+    smaller_smoke(tmp_path / "small.yml")
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """A folder with a run of three cells, of which one fails, and what it printed."""
+    folder = tmp_path_factory.mktemp("ran")
+    smaller_smoke(folder / "small.yml")
+    return folder, output_of(run(folder, "--jobs", 2), status=1)
+
+
+@pytest.mark.slow
+def test_a_failing_cell_is_told_with_its_traceback_and_the_others_finish(ran):
+    folder, printed = ran
+
+    assert "2/3, " in printed
+    assert "wrong, CartPole-v1, seed 0: exit status 1, all output in " in printed
+    assert "Traceback (most recent call last)" in printed
+    assert "ValueError: alpha must lie in [0, 1], got 7" in printed
+    assert not (folder_of(folder, "wrong") / "result.json").exists()
+
+
+@pytest.mark.slow
+def test_a_result_holds_returns_over_time_cost_versions_and_exact_hyperparameters(ran):
+    folder, _ = ran
+    result = result_of(folder, "per")
+
+    assert result["evaluations"]["steps"] == STEPS
+    assert np.shape(result["evaluations"]["returns"]) == (4, 2)
+    assert result["evaluations"]["returns"] == result["evaluations"]["lengths"]  # CartPole's reward
+    seconds = result["seconds"]
+    assert 0 < seconds["wall_of_evaluations"] < seconds["wall"]
+    assert result["steps"] == 1280  # whole rollouts of 256
+    training = seconds["wall"] - seconds["wall_of_evaluations"]
+    assert result["steps_per_second"] == pytest.approx(1280 / training)
+    assert {"sb3-per", "stable-baselines3", "rl-zoo3", "torch"} <= set(result["versions"])
+    used = declare.load("smoke").environments["CartPole-v1"].hyperparameters
+    assert result["settings"]["hyperparameters"] == used
+
+
+@pytest.mark.slow
+def test_variants_start_from_equal_networks_and_are_evaluated_on_equal_episodes(ran):
+    folder, _ = ran
+    dqn, per = (result_of(folder, variant)["evaluations"]["returns"] for variant in ("dqn", "per"))
+
+    # Learning starts after 1,000 steps; the last evaluation sees what was learned.
+    assert dqn[:3] == per[:3]
+    assert dqn[3] != per[3]
+
+
+@pytest.mark.slow
+def test_a_report_of_real_runs_says_what_is_missing(ran):
+    folder, _ = ran
+
+    printed = output_of(start(folder, "compare", "report", "out"))
+
+    assert "smoke: 2 of 3 runs are finished." in printed
+    assert "no claim can be made: fewer than 5 seeds" in printed
+    text = (folder / "out" / "report" / "report.md").read_text()
+    assert "- wrong, CartPole-v1, seed 0" in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("all_plots", "-a", "dqn", "per_dqn", "-e", "CartPole-v1", "-f", "out/dqn", "out/per"),
+        ("plot_train", "-a", "per_dqn", "-e", "CartPole-v1", "-f", "out/per", "-w", "2"),
+        ("enjoy", "--algo", "per_dqn", "--env", "CartPole-v1", "-f", "out/per", "--exp-id", "1"),
+    ],
+)
+def test_rl_zoos_commands_read_the_run_folder(ran, command):
+    folder, _ = ran
+    options = {"all_plots": ("-print", "--no-display"), "enjoy": ("--no-render", "-n", "300")}
+
+    printed = output_of(start(folder, *command, *options.get(command[0], ())))
+
+    expected = {"all_plots": "CartPole-v1-PER_DQN-out/per: 1", "enjoy": "Mean reward: "}
+    assert expected.get(command[0], "") in printed
+    assert "not found" not in printed
+    assert "No data" not in printed
+
+
+@pytest.mark.slow
+def test_a_run_that_was_killed_ends_with_what_an_undisturbed_one_has(ran, small):
+    undisturbed, _ = ran
+    process = run(small)
+    wait_for(lambda: (folder_of(small, "per") / "evaluations.npz").exists())
+    os.killpg(process.pid, KILL)
+    process.communicate()
+    finished = folder_of(small, "dqn") / "result.json"
+    before = finished.stat().st_mtime_ns
+    assert not (folder_of(small, "per") / "result.json").exists()
+
+    printed = output_of(run(small), status=1)
+
+    assert "dqn, CartPole-v1" not in printed
+    assert finished.stat().st_mtime_ns == before
+    for variant in ("dqn", "per"):
+        again, expected = result_of(small, variant), result_of(undisturbed, variant)
+        assert again["evaluations"] == expected["evaluations"]
+        assert again["settings"] == expected["settings"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc").exists(), reason="looks for processes in /proc")
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM, KILL])
+def test_no_cell_trains_on_when_its_run_has_ended(small, kind):
+    process = run(small)
+    wait_for(lambda: (folder_of(small, "dqn") / "hyperparameters.yml").exists())
+    workers = workers_of(process)
+    assert len(workers) == 1
+
+    os.kill(process.pid, kind)
+    printed = process.communicate()[0]
+
+    assert process.returncode != 0
+    assert ("the same command goes on" in printed) == (kind is signal.SIGINT)
+    wait_for(lambda: not any(is_alive(pid) for pid in workers))
+    assert not (folder_of(small, "dqn") / "result.json").exists()
+
+
+@pytest.mark.slow
+def test_ctrl_c_in_a_terminal_leaves_no_half_trained_result(small):
+    process = run(small)
+    wait_for(lambda: (folder_of(small, "dqn") / "evaluations.npz").exists())
+
+    os.killpg(process.pid, signal.SIGINT)  # a terminal tells the whole group
+    process.communicate()
+
+    assert process.returncode != 0
+    assert not (folder_of(small, "dqn") / "result.json").exists()
+    assert not (folder_of(small, "dqn") / "CartPole-v1.zip").exists()
+
+
+def answer_to(*arguments):
+    with pytest.raises(SystemExit) as exit_:
+        launcher.main(["compare", *map(str, arguments)])
+    return str(exit_.value)
+
+
+def test_an_unknown_suite_ends_the_command_with_the_known_ones(tmp_path):
+    answer = answer_to("run", "clasic", "--out", tmp_path)
+
+    assert answer.startswith("sb3-per compare: there is no suite 'clasic' (there are ablation, ")
+
+
+def test_two_runs_cannot_work_in_one_folder(tmp_path):
+    with FileLock(tmp_path / ".lock"):
+        answer = answer_to("run", "smoke", "--out", tmp_path)
+
+    assert answer == f"sb3-per compare: another run is at work in {tmp_path}"
+
+
+def test_a_changed_suite_ends_the_command_before_anything_is_written(small):
+    suite = declare.load(str(small / "small.yml"))
+    place = folder_of(small, "dqn")
+    place.mkdir(parents=True)
+    (place / "result.json").write_text(json.dumps({"format": 1, "settings": {"seed": 5}}))
+
+    answer = answer_to("run", small / "small.yml", "--out", small / "out")
+
+    assert "seed was 5 and is 0" in answer
+    assert not (small / "out" / "suite.yml").exists()
+    assert list(suite.variants) == ["dqn", "per", "wrong"]
+
+
+@pytest.mark.parametrize("option", ["--seeds", "--jobs"])
+def test_a_number_that_makes_no_sense_is_refused(capsys, option):
+    answer_to("run", "smoke", option, "0")
+
+    assert "must be at least 1, got 0" in capsys.readouterr().err

@@ -1,0 +1,187 @@
+"""The report of run folders whose results are known."""
+
+import csv
+import json
+import re
+
+import pytest
+
+from sb3_per.compare import declare, report, results
+from sb3_per.compare.results import MixedResults
+from sb3_per.compare.section import SuiteError
+from sb3_per.compare.suite import cells
+from tests import grids
+
+# per ends at 60 to 64, dqn at 40 to 44.
+FINAL = {"dqn": 40, "per": 60}
+
+
+def final(cell):
+    return FINAL[cell.variant] + cell.seed
+
+
+def written(folder, out):
+    said = report.write(folder, out)
+    return "\n".join(said), (out / "report.md").read_text()
+
+
+def test_a_variant_that_always_wins_is_called_better(tmp_path):
+    folder = grids.run_folder(tmp_path, grids.suite(), final)
+
+    said, text = written(folder, tmp_path / "report")
+
+    # IQM of 60, ..., 64 without one value at either end; scores are returns over 100.
+    row = r"\| final \| per \| 0\.62 \[.*\] \| 0\.20 \[.*\] \| 1\.00 \[1\.00, 1\.00\] \| better \|"
+    assert re.search(row, text)
+    assert "final: per, P(better than dqn) 1.00 [1.00, 1.00]\n    better" in said
+    assert "10 of 10 runs are finished" in said
+    assert "incomplete" not in text
+
+
+def test_equal_variants_are_not_told_apart(tmp_path):
+    folder = grids.run_folder(tmp_path, grids.suite(), lambda cell: 40 + cell.seed)
+
+    said, _ = written(folder, tmp_path / "report")
+
+    assert said.count("no difference shown") == 2
+    assert "better\n" not in said
+
+
+def test_with_four_seeds_nothing_is_claimed(tmp_path):
+    folder = grids.run_folder(tmp_path, grids.suite(seeds=4), final)
+
+    said, text = written(folder, tmp_path / "report")
+
+    assert said.count("no claim can be made: fewer than 5 seeds") == 2
+    assert "| better |" not in text
+
+
+def test_an_incomplete_grid_is_called_so_and_nothing_is_claimed(tmp_path):
+    suite = grids.suite(seeds=6)
+    folder = grids.run_folder(tmp_path, suite, final)
+    lost = cells(suite)[3]
+    (results.cell_folder(folder, lost) / "result.json").unlink()
+
+    said, text = written(folder, tmp_path / "report")
+
+    assert "11 of 12 runs are finished" in said
+    assert said.count("no claim can be made: cells are missing") == 2
+    assert f"**The grid is incomplete.** Failed or not yet run:\n\n- {lost}" in text
+
+
+def test_a_variant_without_a_run_somewhere_is_left_out_of_the_whole(tmp_path):
+    suite = grids.suite(environments=("A-v0", "B-v0"))
+    folder = grids.run_folder(tmp_path, suite, final)
+    for cell in cells(suite):
+        if (cell.variant, cell.environment) == ("per", "B-v0"):
+            (results.cell_folder(folder, cell) / "result.json").unlink()
+
+    said, text = written(folder, tmp_path / "report")
+
+    assert "per" not in said.replace("report", "")
+    assert "| final | dqn |" in text
+    assert re.search(r"\| A-v0 \| per \| 5 \|", text)
+    assert re.search(r"\| B-v0 \| per \| 0 \|", text)
+
+
+def test_a_report_is_a_function_of_the_results(tmp_path):
+    folder = grids.run_folder(tmp_path, grids.suite(), final)
+
+    report.write(folder, tmp_path / "first")
+    report.write(folder, tmp_path / "second")
+
+    names = {path.name for path in (tmp_path / "first").iterdir()}
+    figures = {f"{name}.{ending}" for name in ("curves", "intervals") for ending in ("png", "svg")}
+    assert names == figures | {"report.md", "runs.csv"}
+    for name in names:
+        first, second = (tmp_path / each / name for each in ("first", "second"))
+        assert first.read_bytes() == second.read_bytes()
+
+
+def test_the_csv_has_a_row_for_each_run_and_nothing_for_a_threshold_not_reached(tmp_path):
+    folder = grids.run_folder(tmp_path, grids.suite(seeds=1), final)
+
+    report.write(folder, tmp_path / "report")
+
+    with (tmp_path / "report" / "runs.csv").open(newline="") as file:
+        dqn, per = csv.DictReader(file)
+    assert (dqn["variant"], dqn["seed"], dqn["final_return"]) == ("dqn", "0", "40.0")
+    assert dqn["steps_to_threshold"] == ""
+    assert float(per["final_score"]) == pytest.approx(0.6)
+    assert float(per["area_score"]) == pytest.approx(0.45)
+    assert per["steps_to_threshold"] == "20"
+    assert (per["steps_per_second"], per["steps_per_cpu_second"]) == ("20.0", "40.0")
+
+
+def test_runs_that_never_reach_the_threshold_count_as_beyond_the_end(tmp_path):
+    folder = grids.run_folder(tmp_path, grids.suite(), final)
+
+    _, text = written(folder, tmp_path / "report")
+
+    assert re.search(r"\| A-v0 \| dqn \| 5 \| [^|]+ \| > 40 \| 0 of 5 \|", text)
+    assert re.search(r"\| A-v0 \| per \| 5 \| [^|]+ \| 20 \| 5 of 5 \|", text)
+
+
+def test_the_report_says_what_differs_and_what_is_shared(tmp_path):
+    suite = declare.with_seeds(declare.load("smoke"), 1)
+    per = declare.load("classic").variants["double"]
+    suite.variants["double"] = per
+    declare.save(suite, tmp_path / results.SUITE)
+    for cell in cells(suite):
+        grids.finish(tmp_path, cell, [0.0, 1.0, 2.0, 3.0], evaluation_is_greedy=False)
+
+    _, text = written(tmp_path, tmp_path / "report")
+
+    assert re.search(r"\| double \| per_dqn \| `double_q=True`.*'stratified': False", text)
+    assert "| dqn | dqn |  |  |" in text
+    assert "Shared in CartPole-v1: `policy=MlpPolicy`, `learning_rate=0.0023`" in text
+    assert "| still explores |" in text
+
+
+def test_results_of_other_versions_are_told(tmp_path):
+    suite = grids.suite()
+    folder = grids.run_folder(tmp_path, suite, final)
+    grids.finish(folder, cells(suite)[0], [0.0] * 4, versions={"python": "3.12"})
+
+    _, text = written(folder, tmp_path / "report")
+
+    assert "python 3.12 and 3.11" in text
+    assert "The runs differ in python as well." in text
+
+
+def test_results_outside_of_the_grid_are_left_out_and_counted(tmp_path):
+    folder = grids.run_folder(tmp_path, grids.suite(seeds=6), final)
+    declare.save(grids.suite(seeds=5), folder / results.SUITE)
+
+    said, text = written(folder, tmp_path / "report")
+
+    assert "10 of 10 runs" in said
+    assert "2 results in the folder are not part of the grid" in text
+
+
+def test_results_of_other_settings_are_refused(tmp_path):
+    folder = grids.run_folder(tmp_path, grids.suite(), final)
+    path = next(folder.glob("per/*/*/result.json"))
+    result = json.loads(path.read_text())
+    result["settings"]["hyperparameters"]["learning_rate"] = 0.1
+    path.write_text(json.dumps(result))
+
+    with pytest.raises(MixedResults, match=r"learning_rate was 0\.1 and is 0\.5"):
+        report.write(folder, tmp_path / "report")
+
+
+def test_a_folder_without_results_is_named(tmp_path):
+    with pytest.raises(SuiteError, match=r"must be a run folder, but it holds no suite\.yml"):
+        report.write(tmp_path, tmp_path / "report")
+
+    declare.save(grids.suite(), tmp_path / results.SUITE)
+    with pytest.raises(SuiteError, match="holds no result yet"):
+        report.write(tmp_path, tmp_path / "report")
+
+
+def test_lines_for_the_terminal_fit_it(tmp_path):
+    folder = grids.run_folder(tmp_path, grids.suite(), final)
+
+    said = report.write(folder, tmp_path / "report")
+
+    assert all(len(line) <= 80 for line in said[:-1])  # the last one is a path

@@ -1,0 +1,251 @@
+"""How a grid is run and watched, with an engine that trains nothing."""
+
+import dataclasses
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from sb3_per.compare import results
+from sb3_per.compare.engine import Outcome
+from sb3_per.compare.files import write_whole
+from sb3_per.compare.progress import Forecast, RunDisplay
+from sb3_per.compare.results import MixedResults
+from sb3_per.compare.run import run
+from sb3_per.compare.suite import Variant, cells
+from tests import grids
+
+
+class FakeEngine:
+    """Ends cells in the order in which they came."""
+
+    def __init__(self, *, fails=(), interrupted_at=None):
+        self.running, self.submitted, self.most = [], [], 0
+        self.fails, self.interrupted_at, self.is_closed = fails, interrupted_at, False
+
+    def submit(self, cell):
+        self.running.append(cell)
+        self.submitted.append(cell)
+        self.most = max(self.most, len(self.running))
+
+    def collect(self):
+        if len(self.submitted) == self.interrupted_at:
+            raise KeyboardInterrupt
+        cell = self.running.pop(0)
+        return Outcome(cell, "Traceback: it broke" if cell.seed in self.fails else None)
+
+    def close(self):
+        self.is_closed = True
+
+
+class Silence:
+    def started(self, cell): ...
+
+    def ended(self, outcome): ...
+
+
+GRID = cells(grids.suite(environments=("A-v0", "B-v0"), seeds=3))
+
+
+@pytest.mark.parametrize("jobs", [1, 3, 100])
+def test_every_cell_runs_once_and_no_more_than_jobs_at_a_time(jobs):
+    engine = FakeEngine()
+
+    failed = run(GRID, engine, jobs, Silence())
+
+    assert engine.submitted == GRID
+    assert engine.most == min(jobs, len(GRID))
+    assert not failed
+    assert engine.is_closed
+
+
+def test_a_cell_that_fails_does_not_stop_the_others():
+    engine = FakeEngine(fails=(1,))
+
+    failed = run(GRID, engine, 2, Silence())
+
+    assert engine.submitted == GRID
+    assert [outcome.cell for outcome in failed] == [cell for cell in GRID if cell.seed == 1]
+
+
+def test_an_interrupt_closes_the_engine():
+    engine = FakeEngine(interrupted_at=5)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(GRID, engine, 2, Silence())
+
+    assert engine.is_closed
+    assert len(engine.submitted) == 5
+
+
+def test_a_result_makes_a_cell_a_finished_one(tmp_path):
+    assert results.unfinished(tmp_path, GRID) == GRID
+
+    grids.finish(tmp_path, GRID[3], [1.0, 2.0, 3.0, 4.0])
+
+    assert results.unfinished(tmp_path, GRID) == [cell for cell in GRID if cell != GRID[3]]
+    kept = results.read(tmp_path, GRID[3])
+    assert kept["settings"] == GRID[3].settings
+    assert kept["evaluations"]["returns"] == [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0], [4.0, 4.0]]
+
+
+def test_cells_do_not_share_a_folder(tmp_path):
+    assert len({results.cell_folder(tmp_path, cell) for cell in GRID}) == len(GRID)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"steps": 80}, "steps was 40 and is 80"),
+        ({"env_kwargs": {"size": 8}}, "env_kwargs.size was None and is 8"),
+        (
+            {"hyperparameters": {"policy": "MlpPolicy", "learning_rate": 0.25}},
+            "hyperparameters.learning_rate was 0.5 and is 0.25",
+        ),
+    ],
+)
+def test_results_of_other_settings_are_never_mixed_in(tmp_path, changes, message):
+    before = grids.suite()
+    grids.finish(tmp_path, cells(before)[0], [0.0] * 4)
+
+    with pytest.raises(MixedResults) as error:
+        results.unfinished(tmp_path, cells(grids.changed(before, "A-v0", **changes)))
+
+    assert str(error.value).startswith(str(results.cell_folder(tmp_path, cells(before)[0])))
+    assert message in str(error.value)
+
+
+def test_a_changed_variant_is_noticed_and_a_new_one_is_only_run(tmp_path):
+    before = grids.suite(seeds=1)
+    for cell in cells(before):
+        grids.finish(tmp_path, cell, [0.0] * 4)
+    per = Variant("dqn", {"gamma": 0.5}, {})
+
+    changed = dataclasses.replace(before, variants=before.variants | {"per": per})
+    added = dataclasses.replace(before, variants=before.variants | {"more": per})
+
+    with pytest.raises(MixedResults, match=r"gamma was None and is 0\.5"):
+        results.unfinished(tmp_path, cells(changed))
+    assert [cell.variant for cell in results.unfinished(tmp_path, cells(added))] == ["more"]
+
+
+def test_more_seeds_only_add_cells(tmp_path):
+    for cell in cells(grids.suite(seeds=2)):
+        grids.finish(tmp_path, cell, [0.0] * 4)
+
+    todo = results.unfinished(tmp_path, cells(grids.suite(seeds=3)))
+
+    assert {cell.seed for cell in todo} == {2}
+
+
+def test_what_only_the_report_reads_may_change(tmp_path):
+    suite = grids.suite()
+    for cell in cells(suite):
+        grids.finish(tmp_path, cell, [0.0] * 4)
+
+    other = grids.changed(suite, "A-v0", threshold=1.0)
+
+    assert not results.unfinished(tmp_path, cells(other))
+
+
+def test_settings_survive_json_as_they_are(tmp_path):
+    suite = grids.changed(grids.suite(), "A-v0", hyperparameters={"train_freq": (1, "episode")})
+    grids.finish(tmp_path, cells(suite)[0], [0.0] * 4)
+
+    assert results.read(tmp_path, cells(suite)[0]) is not None
+
+
+def test_a_result_of_another_format_is_refused(tmp_path):
+    grids.finish(tmp_path, GRID[0], [0.0] * 4)
+    (path,) = tmp_path.glob("*/*/*/result.json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 2}))
+
+    with pytest.raises(MixedResults, match="must have format 1, got 2"):
+        results.read(tmp_path, GRID[0])
+
+
+def test_a_file_whose_writing_fails_keeps_what_it_held(tmp_path, monkeypatch):
+    path = tmp_path / "result.json"
+    write_whole(path, "before")
+
+    def full(_):
+        raise OSError("no space left")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="no space"):
+        write_whole(path, "after")
+
+    assert path.read_text() == "before"
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_the_time_left_is_that_of_cells_like_those_before():
+    clock = Clock()
+    first, second, third, fourth = cells(grids.suite(seeds=2))  # dqn, per, dqn, per
+    forecast = Forecast([first, second, third, fourth], 1, clock)
+
+    assert forecast.seconds_left() is None
+    forecast.started(first)
+    clock.now = 10
+    assert forecast.ended(first, well=True) == 10
+    assert forecast.seconds_left() == 30  # three more like it
+    forecast.started(second)
+    clock.now = 30
+    forecast.ended(second, well=True)
+    assert forecast.seconds_left() == 30  # dqn takes 10, per 20
+    forecast.started(third)
+    clock.now = 34
+    assert forecast.seconds_left() == 26
+
+
+def test_two_jobs_halve_the_time_left():
+    clock = Clock()
+    grid = cells(grids.suite(seeds=2))
+    forecast = Forecast(grid, 2, clock)
+    forecast.started(grid[0])
+    clock.now = 10
+
+    forecast.ended(grid[0], well=True)
+
+    assert forecast.seconds_left() == 15
+
+
+def test_a_cell_that_fails_at_once_does_not_make_the_rest_look_short():
+    forecast = Forecast(GRID, 1, Clock())
+    forecast.started(GRID[0])
+
+    forecast.ended(GRID[0], well=False)
+
+    assert forecast.seconds_left() is None
+
+
+def shown(*, is_terminal, fails=()):
+    console = Console(file=io.StringIO(), force_terminal=is_terminal, width=80)
+    with RunDisplay(GRID, 4, 2, console) as display:
+        run(GRID, FakeEngine(fails=fails), 2, display)
+    return console.file.getvalue()
+
+
+def test_without_a_terminal_there_is_a_plain_line_for_each_cell():
+    lines = shown(is_terminal=False, fails=(1,)).splitlines()
+
+    assert len(lines) == len(GRID)
+    assert lines[0] == "5/16, 0:00:00 left | dqn, A-v0, seed 0: 0:00:00"
+    assert lines[4] == "8/16, 0:00:00 left | dqn, A-v0, seed 1: failed"
+    assert all(len(line) <= 80 for line in lines)
+
+
+def test_a_terminal_shows_what_is_done_running_failed_and_left():
+    text = shown(is_terminal=True, fails=(1,))
+
+    assert "4 of 16 done, 2 running, 0 failed" in text or "4 of 16 done, 0 running" in text
+    assert "12 of 16 done, 0 running, 4 failed" in text
+    assert "0:00:00 left" in text
+    assert "dqn, A-v0, seed 1: failed" in text

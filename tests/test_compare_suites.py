@@ -1,0 +1,196 @@
+"""Suites: what is declared, and what is said of a wrong one."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import rl_zoo3
+import yaml
+
+from sb3_per import zoo
+from sb3_per.compare import declare
+from sb3_per.compare.section import SuiteError
+from sb3_per.compare.suite import cells, overlaid
+from sb3_per.compare.zoo_check import check_with_zoo
+from tests import grids
+
+GOOD = """
+about: Mine.
+seeds: 2
+baseline: dqn
+environments:
+  CartPole-v1:
+    rl_zoo_section: CartPole-v1
+    steps: 3000
+    evaluation: {every: 1000, episodes: 5}
+    score: {random: 22, solved: 475.0, source: mine}
+    threshold: 475
+variants:
+  dqn: {algorithm: dqn}
+  alpha_0: {algorithm: per_dqn, overrides: {replay_buffer_kwargs: {alpha: 0}}}
+"""
+
+
+def mine(folder, text=GOOD):
+    path = folder / "mine.yml"
+    path.write_text(text)
+    return str(path)
+
+
+def theirs():
+    folder = Path(rl_zoo3.__file__).parent
+    return yaml.safe_load((folder / "hyperparams" / "dqn.yml").read_text())
+
+
+def test_the_suites_of_the_issue_are_there():
+    assert {"smoke", "classic", "sparse", "minatar", "pong", "ablation"} == set(declare.names())
+
+
+@pytest.mark.parametrize("name", declare.names())
+def test_rl_zoo_knows_all_that_a_suite_of_ours_names(name):
+    zoo.register()
+
+    check_with_zoo(declare.load(name), name)
+
+
+@pytest.mark.parametrize("name", declare.names())
+def test_variants_differ_in_what_they_name_and_in_nothing_else(name):
+    suite = declare.load(name)
+
+    for cell in cells(suite):
+        variant, environment = suite.variants[cell.variant], suite.environments[cell.environment]
+        own = set(variant.overrides) | set(variant.scale)
+        used = cell.settings["hyperparameters"]
+        assert {key: used[key] for key in used if key not in own} == {
+            key: value for key, value in environment.hyperparameters.items() if key not in own
+        }
+        shared = (environment.steps, dataclasses.asdict(environment.evaluation))
+        assert (cell.settings["steps"], cell.settings["evaluation"]) == shared
+        assert cell.settings["env_kwargs"] == environment.env_kwargs
+
+
+@pytest.mark.parametrize("environment", declare.load("classic").environments)
+def test_classic_uses_rl_zoos_dqn_values_and_its_budget(environment):
+    declared = declare.load("classic").environments[environment]
+
+    published = theirs()[environment]
+    assert declared.hyperparameters | {"n_timesteps": declared.steps} == published
+
+
+def test_classic_is_two_by_two_and_rank_based():
+    variants = declare.load("classic").variants
+
+    assert list(variants) == ["dqn", "per", "double", "double_per", "rank"]
+    assert variants["per"].overrides == {}
+    uniform = variants["double"].overrides
+    assert (uniform["beta_initial"], uniform["beta_final"]) == (0, 0)
+    assert uniform["replay_buffer_kwargs"] == {"alpha": 0, "stratified": False}
+
+
+def test_a_grid_is_ordered_by_seeds_so_that_a_part_of_it_is_balanced():
+    suite = grids.suite(environments=("A-v0", "B-v0"), variants=("dqn", "per"), seeds=2)
+
+    first, second = cells(suite)[:4], cells(suite)[4:]
+
+    assert {(cell.variant, cell.environment) for cell in first} == {
+        (variant, environment) for variant in ("dqn", "per") for environment in ("A-v0", "B-v0")
+    }
+    assert [cell.seed for cell in first + second] == [0] * 4 + [1] * 4
+
+
+def test_overrides_reach_into_mappings_and_replace_all_else():
+    base = {"gamma": 0.9, "net": {"width": 8, "depth": 2}, "kwargs": "dict(a=1)"}
+
+    top = overlaid(base, {"net": {"width": 16}, "kwargs": {"b": 2}})
+
+    assert top == {"gamma": 0.9, "net": {"width": 16, "depth": 2}, "kwargs": {"b": 2}}
+    assert base["net"]["width"] == 8
+
+
+def test_a_scaled_hyperparameter_is_a_multiple_of_the_environments_own(tmp_path):
+    text = GOOD + "  quarter: {algorithm: dqn, scale: {learning_rate: 0.25}}\n"
+
+    suite = declare.load(mine(tmp_path, text))
+
+    rate = theirs()["CartPole-v1"]["learning_rate"]
+    rates = {cell.variant: cell.settings["hyperparameters"] for cell in cells(suite)}
+    assert rates["quarter"]["learning_rate"] == rate / 4
+    assert rates["dqn"]["learning_rate"] == rate
+
+
+def test_a_saved_suite_is_read_back_without_rl_zoos_file(tmp_path, monkeypatch):
+    suite = declare.load(mine(tmp_path))
+    declare.save(suite, tmp_path / "saved.yml")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+
+    assert declare.load(str(tmp_path / "saved.yml")) == suite
+
+
+def test_an_unknown_suite_is_answered_with_the_known_ones():
+    with pytest.raises(SuiteError, match=r"no suite 'clasic' \(there are ablation, classic, "):
+        declare.load("clasic")
+
+
+WRONG = {
+    "a key is missing": ("about: Mine.\n", "", "about is missing"),
+    "a key is unknown": ("about:", "abuot: x\nabout:", "abuot is unknown (known: "),
+    "a key stands twice": ("seeds: 2", "seeds: 2\nseeds: 3", "two keys 'seeds'"),
+    "no YAML": ("seeds: 2", "seeds: [2", "while parsing a flow sequence"),
+    "no mapping": ("evaluation: {every: 1000, episodes: 5}", "evaluation: 5",
+                   "environments.CartPole-v1.evaluation must be a mapping, got 5"),
+    "another kind": ("steps: 3000", "steps: 3e3",
+                     "environments.CartPole-v1.steps must be a whole number, got '3e3'"),
+    "truth is no number": ("seeds: 2", "seeds: true", "seeds must be a whole number, got True"),
+    "none": ("seeds: 2", "seeds: 0", "seeds must be at least 1, got 0"),
+    "a name that is a number": ("  dqn: {", "  1: {", "variants.1 must be text"),
+    "a name that is no folder": ("  dqn: {", "  a/b: {", "variants.a/b must be named by letters"),
+    "the report's folder": ("  dqn: {", "  report: {", "variants.report must be named"),
+    "no baseline": ("baseline: dqn", "baseline: per",
+                    "baseline must be one of the variants dqn, alpha_0, got 'per'"),
+    "uneven evaluations": ("every: 1000", "every: 700", "evaluation.every must go into steps"),
+    "too few evaluations": ("every: 1000", "every: 1500", "evaluation.every must go into steps"),
+    "anchors": ("solved: 475.0", "solved: 22.0", "score.solved must be larger than random (22.0)"),
+    "no such section": ("section: CartPole-v1", "section: CartPole",
+                        "rl_zoo_section must be one of RL-Zoo's dqn.yml: default, atari"),
+    "no policy": ("rl_zoo_section: CartPole-v1", "hyperparameters: {gamma: 0.9}",
+                  "hyperparameters must hold a policy"),
+    "a number as text": ("{alpha: 0}}", "{alpha: 0}, learning_rate: 1e-3}",
+                         "overrides.learning_rate must be a number, not text"),
+    "the suite's own": ("{alpha: 0}}", "{alpha: 0}, n_timesteps: 5}",
+                        "variants.alpha_0.overrides.n_timesteps is set by the suite"),
+    "a scale of text": ("dqn: {algorithm: dqn}", "dqn: {algorithm: dqn, scale: {policy: 2}}",
+                        "variants.dqn.scale.policy must be a factor for a number"),
+    "nothing to run": (GOOD[GOOD.index("  dqn: {"):], "  {}", "variants must not be empty"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("part", "wrong", "message"), WRONG.values(), ids=WRONG)
+def test_an_error_names_file_and_key(tmp_path, part, wrong, message):
+    assert part in GOOD
+
+    with pytest.raises(SuiteError) as error:
+        declare.load(mine(tmp_path, GOOD.replace(part, wrong)))
+
+    assert str(error.value).startswith(str(tmp_path / "mine.yml"))
+    assert message in str(error.value)
+
+
+UNKNOWN = {
+    "an environment": ("  CartPole-v1:", "  CartPol-v1:", "environments.CartPol-v1 is not known"),
+    "an algorithm": ("algorithm: dqn", "algorithm: dqm", "variants.dqn.algorithm is not known"),
+    "a hyperparameter": ("{replay_buffer_kwargs: {alpha: 0}}", "{doubel_q: true}",
+                         "alpha_0.overrides.doubel_q is not known"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("part", "wrong", "message"), UNKNOWN.values(), ids=UNKNOWN)
+def test_what_rl_zoo_does_not_know_is_named_before_anything_runs(tmp_path, part, wrong, message):
+    zoo.register()
+    suite = declare.load(mine(tmp_path, GOOD.replace(part, wrong)))
+
+    with pytest.raises(SuiteError) as error:
+        check_with_zoo(suite, "mine.yml")
+
+    assert str(error.value).startswith("mine.yml: ")
+    assert message in str(error.value)
+    assert "did you mean" in str(error.value)
