@@ -12,10 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from filelock import FileLock
+from huggingface_sb3 import EnvironmentName
 
 from sb3_per import launcher
-from sb3_per.compare import declare
-from sb3_per.compare.suite import Evaluation, Variant
+from sb3_per.compare import declare, results, worker
+from sb3_per.compare.suite import Cell, Evaluation, Variant
 
 STEPS = [300, 600, 900, 1200]
 KILL = signal.SIGKILL
@@ -183,11 +184,13 @@ def test_a_run_that_was_killed_ends_with_what_an_undisturbed_one_has(ran, small)
     finished = folder_of(small, "dqn") / "result.json"
     before = finished.stat().st_mtime_ns
     assert not (folder_of(small, "per") / "result.json").exists()
+    (folder_of(small, "per") / "left_behind.zip").touch()
 
     printed = output_of(run(small), status=1)
 
     assert "dqn, CartPole-v1" not in printed
     assert finished.stat().st_mtime_ns == before
+    assert not (folder_of(small, "per") / "left_behind.zip").exists()
     for variant in ("dqn", "per"):
         again, expected = result_of(small, variant), result_of(undisturbed, variant)
         assert again["evaluations"] == expected["evaluations"]
@@ -223,6 +226,47 @@ def test_ctrl_c_in_a_terminal_leaves_no_half_trained_result(small):
     assert process.returncode != 0
     assert not (folder_of(small, "dqn") / "result.json").exists()
     assert not (folder_of(small, "dqn") / "CartPole-v1.zip").exists()
+
+
+def cell(environment, **changes):
+    settings = {
+        "algorithm": "dqn",
+        "seed": 3,
+        "steps": 300,
+        "evaluation": {"every": 100, "episodes": 2},
+        "env_kwargs": {},
+        "hyperparameters": {"policy": "MlpPolicy", "buffer_size": 100, "learning_starts": 200},
+    }
+    return Cell("dqn", environment, 3, settings | changes)
+
+
+def test_evaluations_take_place_in_the_environment_that_was_declared(tmp_path):
+    # RL-Zoo gives env_kwargs of its YAML files to the training alone.
+    limited = cell("MountainCar-v0", env_kwargs={"max_episode_steps": 30})
+
+    worker.train(limited, tmp_path, "cpu")
+
+    result = results.read(tmp_path, limited)
+    assert result["evaluations"]["lengths"] == [[30, 30]] * 3
+    assert result["evaluations"]["returns"] == [[-30.0, -30.0]] * 3
+
+
+def test_a_training_that_ends_early_is_no_result(tmp_path):
+    stop = {"stable_baselines3.common.callbacks.StopTrainingOnMaxEpisodes": {"max_episodes": 2}}
+    hyperparameters = cell("CartPole-v1").settings["hyperparameters"] | {"callback": [stop]}
+    stopped = cell("CartPole-v1", hyperparameters=hyperparameters)
+
+    with pytest.raises(RuntimeError, match="the training must not end early, got"):
+        worker.train(stopped, tmp_path, "cpu")
+    assert results.read(tmp_path, stopped) is None
+
+
+def test_a_folder_is_named_as_rl_zoo_names_it(tmp_path):
+    game = cell("MinAtar/Breakout-v1")
+    folder = results.cell_folder(tmp_path, game)
+
+    # Seed 3 is its run number 4.
+    assert folder == tmp_path / "dqn" / "dqn" / f"{EnvironmentName(game.environment)}_4"
 
 
 def answer_to(*arguments):
