@@ -53,6 +53,7 @@ COMMANDS = {
     ),
     "push_to_hub": Command("upload a trained agent", "rl_zoo3.push_to_hub", None, _ZOO),
     "load_from_hub": Command("download a trained agent", "rl_zoo3.load_from_hub", None, _ZOO),
+    "cliffwalk": Command("rerun the paper's Figures 1 and 2", "sb3_per.cliffwalk.command", "main"),
     "configs": Command("tell the folder of our YAML files", "sb3_per.launcher", "configs"),
 }
 

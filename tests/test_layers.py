@@ -32,7 +32,24 @@ MAY_IMPORT = {
     "__init__": {"buffers", "dqn"},
     "zoo_search": ROOF,
     "zoo_commands": ROOF,
-    "zoo": ROOF | {"buffers", "dqn", "priorities", "zoo_search"},
+    "zoo": ROOF | {"buffers", "dqn", "priorities", "registration", "zoo_search"},
+    "registration": {"gymnasium"},
+    "envs": {"gymnasium", "numpy", "registration"},
+    "cliffwalk/__init__": set(),
+    "cliffwalk/memory": GROUND | {"envs", "sum_tree"},
+    "cliffwalk/cells": set(),
+    "cliffwalk/learner": GROUND | {"cliffwalk/memory", "sum_tree"},
+    "cliffwalk/methods": GROUND
+    | {"cliffwalk/cells", "cliffwalk/learner", "cliffwalk/memory"}
+    | {"draws", "priorities", "proportional", "rank_based", "sum_tree"},
+    "cliffwalk/networks": FIRST
+    | {"cliffwalk/cells", "cliffwalk/learner", "cliffwalk/memory", "dqn", "envs", "sum_tree"},
+    "cliffwalk/results": {"numpy", "cliffwalk/cells"},
+    "cliffwalk/plot": {"matplotlib", "numpy", "cliffwalk/cells", "cliffwalk/results"},
+    "cliffwalk/report": {"numpy", "cliffwalk/cells", "cliffwalk/plot", "cliffwalk/results"},
+    "cliffwalk/command": {"tqdm"}
+    | {"cliffwalk/cells", "cliffwalk/methods", "cliffwalk/networks", "cliffwalk/report"}
+    | {"cliffwalk/results"},
     "launcher": {"zoo"},
     "__main__": {"launcher"},
 }
@@ -44,26 +61,38 @@ STANDARD_LIBRARY_OF = {
     "zoo": {"importlib", "pathlib"},
     "zoo_commands": {"runpy", "shutil", "subprocess", "sys"},
     "launcher": {"argparse", "importlib", "runpy", "sys"},
+    "__init__": {"importlib"},
+    "cliffwalk/results": {"csv", "pathlib"},
+    "cliffwalk/plot": {"pathlib"},
+    "cliffwalk/report": {"pathlib", "sys"},
+    "cliffwalk/command": {"argparse", "concurrent", "multiprocessing", "pathlib"},
 }
 
 
 def imports_of(path):
-    """Top-level names that a module imports; rooms of ours by their own name."""
+    """Top-level names that a module imports; rooms of ours as the table names them."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            whole = node.module == "sb3_per"
-            names = [f"sb3_per.{a.name}" if whole else node.module for a in node.names]
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
         else:
             continue
         for name in names:
-            parts = name.split(".")
-            yield parts[1] if parts[0] == "sb3_per" else parts[0]
+            yield room_of(name.split("."))
+
+
+def room_of(parts):
+    if parts[0] != "sb3_per":
+        return parts[0]
+    # What is imported is a room, or something in one, in this package or in one below it.
+    paths = ["/".join(parts[1:length]) for length in (3, 2)]
+    return next((path for path in paths if path in MAY_IMPORT), parts[1])
 
 
 def test_every_room_has_its_place_in_the_table():
-    assert {path.stem for path in PACKAGE.glob("**/*.py")} == set(MAY_IMPORT)
+    rooms = {path.relative_to(PACKAGE).with_suffix("") for path in PACKAGE.glob("**/*.py")}
+    assert {room.as_posix() for room in rooms} == set(MAY_IMPORT)
 
 
 @pytest.mark.parametrize("room", MAY_IMPORT)
