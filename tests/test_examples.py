@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from examples import (
+    alpha_zero,
     cartpole,
     cost_of_a_batch,
     cost_of_ranks,
@@ -36,6 +37,18 @@ def test_cartpole_trains_and_reports(capsys):
 @pytest.mark.parametrize("variant", cartpole.VARIANTS)
 def test_cartpole_is_learned_within_fifty_thousand_steps(variant):
     assert cartpole.main(seed=0, variant=variant) >= 475
+
+
+def test_alpha_zero_prints_each_pair_and_the_interval_of_the_difference(capsys):
+    mean, half = alpha_zero.main(n_seeds=2, total_timesteps=500)
+
+    printed = capsys.readouterr().out
+    pairs = re.findall(r"DQN ([\d.]+), PERDQN\(alpha=0\) ([\d.]+)", printed)
+    differences = [float(ours) - float(uniform) for uniform, ours in pairs]
+    assert mean == pytest.approx(sum(differences) / 2, abs=0.1)
+    # Of two numbers the standard error of the mean is half their distance.
+    assert half == pytest.approx(12.71 * abs(differences[0] - differences[1]) / 2, abs=1.3)
+    assert f"{mean - half:+.1f} to {mean + half:+.1f}" in printed
 
 
 def test_images_are_read_better_than_by_chance(capsys):
