@@ -65,7 +65,8 @@ STANDARD_LIBRARY_OF = {
     "cliffwalk/results": {"csv", "pathlib"},
     "cliffwalk/plot": {"pathlib"},
     "cliffwalk/report": {"pathlib", "sys"},
-    "cliffwalk/command": {"argparse", "concurrent", "multiprocessing", "pathlib"},
+    "cliffwalk/command": {"argparse", "concurrent", "multiprocessing", "os", "pathlib"}
+    | {"threading"},
 }
 
 

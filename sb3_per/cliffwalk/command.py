@@ -2,7 +2,9 @@
 
 import argparse
 import multiprocessing
+import os
 import pathlib
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
@@ -35,7 +37,7 @@ def run(family: Family, folder: pathlib.Path, n_jobs: int) -> None:
     missing = [cell for cell in family.cells() if cell not in known]
     # Started afresh: a forked process may inherit locks that nobody will ever release.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(n_jobs, context) as executor:
+    with ProcessPoolExecutor(n_jobs, context, _end_with_parent) as executor:
         futures = {executor.submit(family.run, *cell): cell for cell in missing}
         try:
             for future in tqdm(as_completed(futures), total=len(missing), unit="run", leave=False):
@@ -43,6 +45,18 @@ def run(family: Family, folder: pathlib.Path, n_jobs: int) -> None:
                 results.write(folder, known)
         finally:
             executor.shutdown(cancel_futures=True)
+
+
+def _end_with_parent() -> None:
+    """A worker whose command was killed would wait for its next run for ever."""
+
+    def wait() -> None:
+        parent = multiprocessing.parent_process()
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _family(asked: argparse.Namespace) -> Family:

@@ -10,7 +10,7 @@ from sb3_per.cliffwalk.results import Spreads
 
 FIGURE = "cliffwalk"
 # Okabe and Ito's colours, which the colour-blind can tell apart, and a line style each for print.
-_STYLES = {
+STYLES = {
     "uniform": ("#000000", "-"),
     "DQN": ("#000000", "-"),
     "PERDQN": ("#0072b2", "-"),
@@ -38,7 +38,7 @@ def draw(spreads: Spreads, folder: pathlib.Path) -> str:
     panels = figure.subplots(1, len(learners), sharey=True, squeeze=False)[0]
     for panel, learner in zip(panels, learners, strict=True):
         for method in results.methods_of(spreads, learner):
-            color, style = _STYLES[method]
+            color, style = STYLES[method]
             x, median, smallest, largest = _curve(spreads, learner, method)
             panel.fill_between(x, smallest, largest, color=color, alpha=0.15, linewidth=0)
             panel.plot(x, median, style, color=color, label=NAMES[method], marker=".")

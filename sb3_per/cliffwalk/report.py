@@ -28,7 +28,7 @@ def table(spreads: Spreads, learner: str) -> str:
     """
     methods = results.methods_of(spreads, learner)
     rows = [["n", *(NAMES[method] for method in methods)]]
-    rows += [["--:" for _ in rows[0]]]
+    rows += [["-:" for _ in rows[0]]]
     for n in sorted({n for key, _, n in spreads if key == learner}):
         of_n = [spreads.get((learner, method, n)) for method in methods]
         rows.append([str(n), *(_text(spread, with_range=len(methods) == 2) for spread in of_n)])
@@ -36,7 +36,7 @@ def table(spreads: Spreads, learner: str) -> str:
             rows[-1].append(_ratio(of_n))
     if len(methods) == 2:
         rows[0].append("ratio")
-        rows[1].append("--:")
+        rows[1].append("-:")
     return "\n".join([f"{NAMES[learner]}, updates:", "", *_lines(rows)])
 
 
