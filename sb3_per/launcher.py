@@ -61,6 +61,7 @@ COMMANDS = {
         (*_ZOO, "matplotlib", "scipy"),
     ),
     "bench": Command("measure what prioritization costs", "sb3_per.bench.command", "main"),
+    "cliffwalk": Command("rerun the paper's Figures 1 and 2", "sb3_per.cliffwalk.command", "main"),
     "configs": Command("tell the folder of our YAML files", "sb3_per.launcher", "configs"),
 }
 

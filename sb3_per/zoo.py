@@ -9,6 +9,7 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from sb3_per.buffers import PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
 from sb3_per.dqn import PERDQN
 from sb3_per.priorities import require
+from sb3_per.registration import register as register_envs
 from sb3_per.zoo_search import convert_per_dqn, sample_per_dqn
 
 ALGORITHMS: dict[str, type[OffPolicyAlgorithm]] = {"per_dqn": PERDQN}
@@ -17,8 +18,8 @@ _BUFFERS = (PrioritizedReplayBuffer, PrioritizedDictReplayBuffer)
 
 def register() -> None:
     """
-    Enter ``per_dqn`` into RL-Zoo's tables, and MinAtar's environments, if it is installed, into
-    gymnasium's. A second call changes nothing.
+    Enter ``per_dqn`` into RL-Zoo's tables, and BlindCliffwalk and MinAtar's environments, if it is
+    installed, into gymnasium's. A second call changes nothing.
 
     :raises ValueError: if RL-Zoo knows another algorithm by one of our names; nothing has changed
         then.
@@ -37,6 +38,7 @@ def register() -> None:
     for buffer in _BUFFERS:
         # The module in which RL-Zoo evaluates the text of `replay_buffer_class`.
         setattr(exp_manager, buffer.__name__, buffer)
+    register_envs()
     _register_minatar()
 
 

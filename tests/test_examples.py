@@ -6,6 +6,7 @@ import pytest
 from builders import BOX, TWO_ACTIONS, fill
 
 from examples import (
+    alpha_zero,
     cartpole,
     check_during_training,
     cost_of_a_batch,
@@ -57,6 +58,18 @@ def test_a_slot_that_cannot_be_drawn_is_found():
 
     with pytest.raises(RuntimeError, match="2 slots can be drawn, 3 should be"):
         check_during_training.check(buffer)
+
+
+def test_alpha_zero_prints_each_pair_and_the_interval_of_the_difference(capsys):
+    mean, half = alpha_zero.main(n_seeds=2, total_timesteps=500)
+
+    printed = capsys.readouterr().out
+    pairs = re.findall(r"DQN ([\d.]+), PERDQN\(alpha=0\) ([\d.]+)", printed)
+    differences = [float(ours) - float(uniform) for uniform, ours in pairs]
+    assert mean == pytest.approx(sum(differences) / 2, abs=0.1)
+    # Of two numbers the standard error of the mean is half their distance.
+    assert half == pytest.approx(12.71 * abs(differences[0] - differences[1]) / 2, abs=1.3)
+    assert f"{mean - half:+.1f} to {mean + half:+.1f}" in printed
 
 
 def test_images_are_read_better_than_by_chance(capsys):

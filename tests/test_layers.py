@@ -84,7 +84,24 @@ MAY_IMPORT = {
     "compare.__init__": set(),
     "zoo_search": ROOF,
     "zoo_commands": ROOF,
-    "zoo": ROOF | {"buffers", "dqn", "priorities", "zoo_search"},
+    "zoo": ROOF | {"buffers", "dqn", "priorities", "registration", "zoo_search"},
+    "registration": {"gymnasium"},
+    "envs": {"gymnasium", "numpy", "registration"},
+    "cliffwalk.__init__": set(),
+    "cliffwalk.memory": GROUND | {"envs", "sum_tree"},
+    "cliffwalk.cells": set(),
+    "cliffwalk.learner": GROUND | {"cliffwalk.memory", "sum_tree"},
+    "cliffwalk.methods": GROUND
+    | {"cliffwalk.cells", "cliffwalk.learner", "cliffwalk.memory"}
+    | {"draws", "priorities", "proportional", "rank_based", "sum_tree"},
+    "cliffwalk.networks": FIRST
+    | {"cliffwalk.cells", "cliffwalk.learner", "cliffwalk.memory", "dqn", "envs", "sum_tree"},
+    "cliffwalk.results": {"numpy", "cliffwalk.cells"},
+    "cliffwalk.plot": {"matplotlib", "numpy", "cliffwalk.cells", "cliffwalk.results"},
+    "cliffwalk.report": {"numpy", "cliffwalk.cells", "cliffwalk.plot", "cliffwalk.results"},
+    "cliffwalk.command": {"tqdm"}
+    | {"cliffwalk.cells", "cliffwalk.methods", "cliffwalk.networks", "cliffwalk.report"}
+    | {"cliffwalk.results"},
     "launcher": {"zoo"},
     "__main__": {"launcher"},
 }
@@ -123,6 +140,12 @@ STANDARD_LIBRARY_OF = {
     "zoo": {"importlib", "pathlib"},
     "zoo_commands": {"runpy", "shutil", "subprocess", "sys"},
     "launcher": {"argparse", "importlib", "runpy", "sys"},
+    "__init__": {"importlib"},
+    "cliffwalk.results": {"csv", "pathlib"},
+    "cliffwalk.plot": {"pathlib"},
+    "cliffwalk.report": {"pathlib", "sys"},
+    "cliffwalk.command": {"argparse", "concurrent", "multiprocessing", "os", "pathlib"}
+    | {"threading"},
 }
 
 

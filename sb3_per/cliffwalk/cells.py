@@ -1,0 +1,55 @@
+"""What can be run: learners and methods, on walks of several lengths, with several seeds."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+# How learners and methods are called where people read of them, and in which order they come.
+NAMES = {
+    "tabular": "Tabular Q",
+    "linear": "Linear Q: one-hot and bias",
+    "network_lr1e-3": "Networks, step size 1e-3",
+    "network_lr2.5e-4": "Networks, step size 2.5e-4",
+    "uniform": "uniform",
+    "oracle": "oracle",
+    "greedy": "greedy",
+    "proportional_alpha0.6": "prop 0.6",
+    "proportional_alpha1.0": "prop 1.0",
+    "rank_alpha0.7": "rank 0.7",
+    "rank_alpha1.0": "rank 1.0",
+    "DQN": "DQN",
+    "PERDQN": "PERDQN",
+}
+
+
+class Cell(NamedTuple):
+    """One run: who learns, from which transitions, how long a walk, which seed."""
+
+    learner: str
+    method: str
+    n: int
+    seed: int
+
+
+class Outcome(NamedTuple):
+    """What came of a run: updates until the values were right, or until it was given up."""
+
+    updates: int
+    solved: bool
+
+
+class Family(NamedTuple):
+    """Runs that belong in one figure, and the function that makes one of them."""
+
+    learners: Sequence[str]
+    methods: Sequence[str]
+    sizes: Sequence[int]
+    n_seeds: int
+    run: Callable[[str, str, int, int], Outcome]
+
+    def cells(self) -> Iterator[Cell]:
+        """All runs, those of short walks first, so that there is soon something to see."""
+        for n in sorted(self.sizes):
+            for seed in range(self.n_seeds):
+                for learner in self.learners:
+                    for method in self.methods:
+                        yield Cell(learner, method, n, seed)
