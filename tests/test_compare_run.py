@@ -9,7 +9,6 @@ from rich.console import Console
 
 from sb3_per.compare import results
 from sb3_per.compare.engine import Outcome
-from sb3_per.compare.files import write_whole
 from sb3_per.compare.progress import Forecast, RunDisplay
 from sb3_per.compare.results import MixedResults
 from sb3_per.compare.run import run
@@ -165,18 +164,15 @@ def test_a_result_of_another_format_is_refused(tmp_path):
         results.read(tmp_path, GRID[0])
 
 
-def test_a_file_whose_writing_fails_keeps_what_it_held(tmp_path, monkeypatch):
-    path = tmp_path / "result.json"
-    write_whole(path, "before")
-
+def test_a_result_whose_writing_fails_is_none(tmp_path, monkeypatch):
     def full(_):
         raise OSError("no space left")
 
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(OSError, match="no space"):
-        write_whole(path, "after")
+        grids.finish(tmp_path, GRID[0], [0.0] * 4)
 
-    assert path.read_text() == "before"
+    assert results.read(tmp_path, GRID[0]) is None
 
 
 class Clock:
@@ -203,6 +199,9 @@ def test_the_time_left_is_that_of_cells_like_those_before():
     forecast.started(third)
     clock.now = 34
     assert forecast.seconds_left() == 26
+    clock.now = 40
+    forecast.ended(third, well=True)
+    assert forecast.seconds_left() == 20  # per, not the mean of all
 
 
 def test_two_jobs_halve_the_time_left():
@@ -226,8 +225,8 @@ def test_a_cell_that_fails_at_once_does_not_make_the_rest_look_short():
     assert forecast.seconds_left() is None
 
 
-def shown(*, is_terminal, fails=()):
-    console = Console(file=io.StringIO(), force_terminal=is_terminal, width=80)
+def shown(*, is_terminal, fails=(), width=80):
+    console = Console(file=io.StringIO(), force_terminal=is_terminal, width=width)
     with RunDisplay(GRID, 4, 2, console) as display:
         run(GRID, FakeEngine(fails=fails), 2, display)
     return console.file.getvalue()
@@ -240,6 +239,10 @@ def test_without_a_terminal_there_is_a_plain_line_for_each_cell():
     assert lines[0] == "5/16, 0:00:00 left | dqn, A-v0, seed 0: 0:00:00"
     assert lines[4] == "8/16, 0:00:00 left | dqn, A-v0, seed 1: failed"
     assert all(len(line) <= 80 for line in lines)
+
+
+def test_a_plain_line_is_never_broken():
+    assert len(shown(is_terminal=False, width=30).splitlines()) == len(GRID)
 
 
 def test_a_terminal_shows_what_is_done_running_failed_and_left():

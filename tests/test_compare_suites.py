@@ -42,7 +42,7 @@ def theirs():
     return yaml.safe_load((folder / "hyperparams" / "dqn.yml").read_text())
 
 
-def test_the_suites_of_the_issue_are_there():
+def test_our_suites_are_there():
     assert {"smoke", "classic", "sparse", "minatar", "pong", "ablation"} == set(declare.names())
 
 
@@ -123,7 +123,9 @@ def test_a_saved_suite_is_read_back_without_rl_zoos_file(tmp_path, monkeypatch):
     declare.save(suite, tmp_path / "saved.yml")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
 
-    assert declare.load(str(tmp_path / "saved.yml")) == suite
+    saved = declare.load(str(tmp_path / "saved.yml"))
+    assert saved == suite
+    assert list(saved.variants) == ["dqn", "alpha_0"]  # the order of the figures
 
 
 def test_an_unknown_suite_is_answered_with_the_known_ones():

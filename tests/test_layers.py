@@ -56,14 +56,12 @@ MAY_IMPORT = {
     "checkpoint": {"torch", "stable_baselines3", "archive", "buffer_files", "dqn"}
     | {"normalization", "priorities", "streams"},
     "__init__": {"buffer_files", "buffers", "checkpoint", "dqn"},
-    "compare.files": set(),
     "compare.section": {"yaml"},
     "compare.suite": set(),
     "compare.scores": {"numpy", "compare.suite"},
-    "compare.declare": {"yaml", "compare.files", "compare.scores", "compare.section"}
-    | {"compare.suite"},
+    "compare.declare": {"yaml", "archive", "compare.scores", "compare.section"} | {"compare.suite"},
     "compare.zoo_check": {"gymnasium", "rl_zoo3", "compare.section", "compare.suite"},
-    "compare.results": {"compare.files", "compare.suite"},
+    "compare.results": {"archive", "compare.suite"},
     "compare.stopwatch": {"numpy", "stable_baselines3"},
     "compare.worker": {"numpy", "rl_zoo3", "stable_baselines3", "torch", "yaml"}
     | {"compare.results", "compare.stopwatch", "compare.suite", "zoo"},
@@ -76,7 +74,7 @@ MAY_IMPORT = {
     | {"compare.summary"},
     "compare.figures": {"matplotlib", "numpy", "compare.scores", "compare.statistics"}
     | {"compare.suite", "compare.summary"},
-    "compare.report": {"compare.declare", "compare.figures", "compare.files", "compare.results"}
+    "compare.report": {"archive", "compare.declare", "compare.figures", "compare.results"}
     | {"compare.scores", "compare.section", "compare.suite", "compare.summary", "compare.tables"},
     "compare.command": {"filelock", "rich", "compare.declare", "compare.engine"}
     | {"compare.progress", "compare.report", "compare.results", "compare.run", "compare.section"}
@@ -116,7 +114,6 @@ STANDARD_LIBRARY_OF = {
     "bench.command": {"argparse", "importlib", "json", "pathlib", "platform", "sys"},
     "archive": {"contextlib", "hashlib", "json", "os", "pathlib", "types", "zipfile"},
     "buffer_files": {"os"},
-    "compare.files": {"os", "pathlib"},
     "compare.section": {"pathlib"},
     "compare.suite": {"dataclasses"},
     "compare.scores": {"dataclasses"},

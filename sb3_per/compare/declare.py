@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from sb3_per.compare.files import write_whole
+from sb3_per.archive import new_file
 from sb3_per.compare.scores import FINAL_EVALUATIONS
 from sb3_per.compare.section import Section, SuiteError, read_yaml
 from sb3_per.compare.suite import Environment, Evaluation, Score, Suite, Variant, overlaid
@@ -44,7 +44,8 @@ def with_seeds(suite: Suite, seeds: int) -> Suite:
 def save(suite: Suite, path: Path) -> None:
     """Write a suite as a file that ``load`` reads, with every hyperparameter spelled out."""
     text = yaml.safe_dump(dataclasses.asdict(suite), sort_keys=False, allow_unicode=True)
-    write_whole(path, text)
+    with new_file(path) as file:
+        file.write(text.encode())
 
 
 def _suite(section: Section, stem: str) -> Suite:

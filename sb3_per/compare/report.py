@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from sb3_per.archive import new_file
 from sb3_per.compare import declare, figures, results, tables
-from sb3_per.compare.files import write_whole
 from sb3_per.compare.scores import FINAL_EVALUATIONS, Run, run_of
 from sb3_per.compare.section import SuiteError
 from sb3_per.compare.suite import Cell, Suite, cells
@@ -53,7 +53,8 @@ def write(folder: Path, out: Path) -> list[str]:
     figures.intervals(suite, comparisons, out / "intervals")
     tables.write_csv(tables.of_runs(runs), out / "runs.csv")
     parts = [*_heading(contents), *_findings(contents, comparisons), *_settings(contents)]
-    write_whole(out / "report.md", "\n\n".join([*parts, *_made_by(contents)]) + "\n")
+    with new_file(out / "report.md") as file:
+        file.write(("\n\n".join([*parts, *_made_by(contents)]) + "\n").encode())
     return [
         f"{suite.name}: {_progress(contents)}",
         *_claims(suite, comparisons),

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from sb3_per.compare.files import write_whole
+from sb3_per.archive import new_file
 from sb3_per.compare.suite import Cell
 
 SUITE = "suite.yml"
@@ -33,9 +33,9 @@ def write(folder: Path, cell: Cell, measured: dict[str, Any]) -> None:
 
     :param measured: Beside the settings, what JSON can hold.
     """
-    place = cell_folder(folder, cell)
     text = json.dumps({"format": _FORMAT, "settings": cell.settings, **measured}, indent=1)
-    write_whole(place / _RESULT, text + "\n")
+    with new_file(cell_folder(folder, cell) / _RESULT) as file:
+        file.write(f"{text}\n".encode())
 
 
 def read(folder: Path, cell: Cell) -> dict[str, Any] | None:
