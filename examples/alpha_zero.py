@@ -13,7 +13,7 @@ from sb3_per import PERDQN
 T_95 = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36}  # Student's, two-sided
 
 
-def main(n_seeds: int = 5, total_timesteps: int = 30_000) -> tuple[float, float]:
+def main(n_seeds: int = 5, total_timesteps: int = 10_000) -> tuple[float, float]:
     differences = []
     for seed in range(n_seeds):
         uniform = mean_return(DQN, seed, total_timesteps)
@@ -36,5 +36,5 @@ def mean_return(algorithm: type[DQN], seed: int, total_timesteps: int, **options
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--n-seeds", type=int, choices=T_95, default=5)
-    parser.add_argument("--total-timesteps", type=int, default=30_000)
+    parser.add_argument("--total-timesteps", type=int, default=10_000)
     main(**vars(parser.parse_args()))

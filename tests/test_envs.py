@@ -115,6 +115,14 @@ def test_make_finds_the_environment_whatever_is_imported_first(first):
     in_a_fresh_process(code)
 
 
+@pytest.mark.skipif(gym.__version__ >= "1", reason="gymnasium 1.0 has no plugins any more")
+@pytest.mark.parametrize("first", ["gymnasium", "stable_baselines3", "sb3_per", "sb3_per.envs"])
+def test_gymnasium_before_1_knows_the_environment_without_an_import(first):
+    code = f"import {first}, gymnasium; gymnasium.make('{registration.BLIND_CLIFFWALK}')"
+
+    in_a_fresh_process(f"import warnings; warnings.simplefilter('error', UserWarning); {code}")
+
+
 def test_making_the_environment_brings_neither_torch_nor_numba():
     code = "import sb3_per.envs, sys; print(*{'torch', 'numba'} & {*sys.modules})"
 
