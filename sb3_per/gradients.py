@@ -11,7 +11,7 @@ def clear(optimizer: th.optim.Optimizer) -> None:
 
 def clip(optimizer: th.optim.Optimizer, max_norm: float) -> None:
     """
-    Scale gradients down to a total norm, as ``th.nn.utils.clip_grad_norm_``.
+    Scale gradients down to a total norm, as ``th.nn.utils.clip_grad_norm_``, bit for bit.
 
     That one multiplies by 1 where there is nothing to clip, and is given a walk through all modules
     of the policy; together this takes longer than the step.
@@ -20,9 +20,10 @@ def clip(optimizer: th.optim.Optimizer, max_norm: float) -> None:
     :param max_norm: Largest Euclidean norm of all gradients together.
     """
     gradients = [p.grad for p in parameters_of(optimizer) if p.grad is not None]
-    norm = th.linalg.vector_norm(th.stack(th._foreach_norm(gradients))).item()
-    if not norm <= max_norm:  # so that NaN reaches every gradient
-        th._foreach_mul_(gradients, max_norm / (norm + 1e-6))
+    norm = th.linalg.vector_norm(th.stack(th._foreach_norm(gradients)))
+    factor = max_norm / (norm + 1e-6)
+    if not factor.item() >= 1:  # so that NaN reaches every gradient
+        th._foreach_mul_(gradients, factor)
 
 
 def parameters_of(optimizer: th.optim.Optimizer) -> list[th.Tensor]:
