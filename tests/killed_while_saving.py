@@ -12,6 +12,7 @@ import time
 import warnings
 from pathlib import Path
 
+import torch as th
 from builders import fill
 from checks import check_valid
 from corridor import Corridor, make
@@ -32,6 +33,7 @@ def go_on_until_killed(model, folder, seconds):
 
 def main(folder, n_kills):
     warnings.simplefilter("error")  # such as that a checkpoint is damaged
+    th.set_num_threads(1)  # several would wait for each other for ever behind a fork
     moments = random.Random(0)
     model = make(kind=PERDQN, buffer_size=20_000, policy_kwargs={"net_arch": [64]}).learn(100)
     fill(model.replay_buffer, 20_000)

@@ -159,6 +159,7 @@ def test_a_killed_command_leaves_whole_results_and_no_process_and_goes_on(tmp_pa
     workers = children_of(process.pid)
     process.send_signal(signal.SIGKILL)
     process.wait()  # for the command alone: a worker that lives on would keep the pipe open
+    process.stdout.close()
     kept = results.read(tmp_path)
 
     again = start(tmp_path, *many)
