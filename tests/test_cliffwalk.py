@@ -175,12 +175,13 @@ def test_new_transitions_that_weigh_a_millionth_would_fail_that(monkeypatch):
 
 def test_all_methods_start_from_the_same_memory_and_values(monkeypatch):
     starts = []
-    monkeypatch.setitem(
-        methods.METHODS, "look", lambda pupil, kinds, _: starts.append((pupil.values, kinds))
-    )
+    for name in ("one", "another"):
+        monkeypatch.setitem(
+            methods.METHODS, name, lambda pupil, kinds, _: starts.append((pupil.values, kinds))
+        )
 
-    for seed in (0, 0, 1):
-        methods.updates_needed("tabular", "look", 6, seed)
+    for name, seed in (("one", 0), ("another", 0), ("another", 1)):
+        methods.updates_needed("tabular", name, 6, seed)
 
     same, other = [all(map(np.array_equal, starts[0], start)) for start in starts[1:]]
     assert same

@@ -61,7 +61,7 @@ def test_a_slot_that_cannot_be_drawn_is_found():
 
 
 def test_alpha_zero_prints_each_pair_and_the_interval_of_the_difference(capsys):
-    mean, half = alpha_zero.main(n_seeds=2, total_timesteps=500)
+    mean, half = alpha_zero.main(n_seeds=2, total_timesteps=1500)
 
     printed = capsys.readouterr().out
     pairs = re.findall(r"DQN ([\d.]+), PERDQN\(alpha=0\) ([\d.]+)", printed)
