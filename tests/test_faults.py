@@ -206,16 +206,17 @@ def test_an_interrupt_between_sampling_and_updating_leaves_a_run_that_goes_on(
     prioritization, tmp_path, monkeypatch
 ):
     model = model_of(prioritization)
-    losses = []
+    losses, weighted_loss = [], PERDQN._weighted_loss
 
-    def interrupt(batch):
+    def interrupt(self, batch):
         losses.append(batch)
         if len(losses) == 30:
             raise KeyboardInterrupt
-        return PERDQN._weighted_loss(model, batch)
+        return weighted_loss(self, batch)
 
     with monkeypatch.context() as patch:
-        patch.setattr(model, "_weighted_loss", interrupt)
+        # Of the class: an attribute of the model would be saved with it.
+        patch.setattr(PERDQN, "_weighted_loss", interrupt)
         with pytest.raises(KeyboardInterrupt):
             model.learn(200)
 
