@@ -16,8 +16,10 @@ test: $(READY)
 
 # The fast tests with the oldest versions that pyproject.toml allows; NumPy 1.26 ends at Python 3.12.
 OLDEST := .venv-oldest
+# It compiles into a place of its own: processes that start together while numba's cache changes from
+# one version to another may read what the other version left.
 test-oldest: $(OLDEST)/.ready
-	$(OLDEST)/bin/python -m pytest --numprocesses auto -m "not slow"
+	NUMBA_CACHE_DIR=$(CURDIR)/$(OLDEST)/kernels $(OLDEST)/bin/python -m pytest --numprocesses auto -m "not slow"
 
 $(OLDEST)/.ready: pyproject.toml constraints-oldest.txt
 	$(PYTHON) -m venv $(OLDEST)
