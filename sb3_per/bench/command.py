@@ -72,9 +72,10 @@ def _run_ops(asked: argparse.Namespace) -> None:
         entered, left_out = ops.enter(task)
         for name, reason in left_out.items():
             _say(f"{name} is left out: {reason}")
+        costs += (found := ops.measure(task, entered, asked.batches, asked.rounds))
         for batch in asked.batches:
-            costs += (found := ops.measure(task, entered, batch, asked.rounds))
-            _say(f"\nBatch of {batch}\n\n{ops.summary(found)}")
+            of_batch = [cost for cost in found if cost.batch == batch]
+            _say(f"\nBatch of {batch}\n\n{ops.summary(of_batch)}")
     _save(asked.out, "ops.json", [cost._asdict() for cost in costs])
     if asked.out is not None:
         plot.against_capacity(costs, asked.out / "ops")

@@ -1,7 +1,7 @@
 """Time of sampling, updating and adding: all contestants in one process, turn by turn."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,21 +54,30 @@ def enter(task: Task) -> tuple[dict[str, Contestant], dict[str, str]]:
     return entered, left_out
 
 
-def measure(task: Task, entered: dict[str, Contestant], batch: int, n_rounds: int) -> list[Cost]:
+def measure(
+    task: Task, entered: dict[str, Contestant], batches: Sequence[int], n_rounds: int
+) -> list[Cost]:
     """
-    Medians over rounds. In a round each contestant makes one step, every other round in reverse
-    order.
+    Medians over rounds. In a round each contestant makes one step with each batch size, in an order
+    that is drawn anew: who runs after whom decides what the caches hold.
 
-    :param batch: Transitions in a batch.
+    :param batches: Transitions in a batch.
     """
     random = np.random.default_rng(0)
-    td_errors = random.exponential(size=(n_rounds, batch)).astype(np.float32)
-    times: dict[str, list[tuple[float, ...]]] = {name: [] for name in entered}
-    for number, errors in enumerate(td_errors):
-        for name in list(entered)[:: 1 if number % 2 else -1]:
-            times[name].append(_step(entered[name], batch, errors))
-    arrays = {name: np.array(rows) for name, rows in times.items()}  # (n_rounds, 3)
-    return [_cost(task, batch, name, arrays) for name in entered]
+    names = list(entered)
+    times: dict[tuple[int, str], list[tuple[float, ...]]] = {
+        (batch, name): [] for batch in batches for name in names
+    }
+    for _ in range(n_rounds):
+        for batch in batches:
+            td_errors = random.exponential(size=batch).astype(np.float32)
+            for i in random.permutation(len(names)):
+                times[batch, names[i]].append(_step(entered[names[i]], batch, td_errors))
+    costs = []
+    for batch in batches:
+        arrays = {name: np.array(times[batch, name]) for name in names}  # (n_rounds, 3)
+        costs += [_cost(task, batch, name, arrays) for name in names]
+    return costs
 
 
 def _step(contestant: Contestant, batch: int, td_errors: Any) -> tuple[float, ...]:
