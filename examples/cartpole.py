@@ -7,8 +7,8 @@ from stable_baselines3.common.evaluation import evaluate_policy
 
 from sb3_per import PERDQN
 
-# RL-Zoo's values for DQN, but for the step size: 1e-3 falling to 0 instead of 2.3e-3 throughout,
-# so that the last policy is a good one and none has to be picked on the way.
+# RL-Zoo's values for DQN, but for the step size: 1e-3 falling to 0 instead of 2.3e-3 throughout, so
+# that the last policy is more often a good one and none has to be picked on the way.
 HYPERPARAMETERS = {
     "learning_rate": lambda progress_remaining: 1e-3 * progress_remaining,
     **{"batch_size": 64, "buffer_size": 100_000, "learning_starts": 1000},

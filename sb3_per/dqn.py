@@ -74,6 +74,7 @@ class PERDQN(DQN):
             super()._setup_model()
         finally:
             self.replay_buffer_kwargs, self.n_steps = asked_for
+        gradients.fuse(self.policy.optimizer)
 
     def _prioritized_buffer_class(self) -> type[PrioritizedReplayBuffer]:
         has_dict = isinstance(self.observation_space, spaces.Dict)

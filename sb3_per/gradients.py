@@ -1,6 +1,30 @@
-"""Gradients of an optimizer's parameters, without what torch's helpers spend beside arithmetic."""
+"""One step of an optimizer, without what torch's helpers spend beside the arithmetic."""
 
 import torch as th
+
+# Which devices have a kernel that takes all of Adam's arithmetic in one pass, since torch 2.4.
+_FUSED_DEVICES = ("cpu", "cuda")
+
+
+def fuse(optimizer: th.optim.Optimizer) -> None:
+    """
+    Let Adam and AdamW update all parameters in one kernel, unless their owner has chosen how.
+
+    The same formula, rounded differently; for small networks a step takes a third of the time.
+
+    :param optimizer: Any optimizer; those of other kinds are left alone.
+    """
+    if type(optimizer) not in (th.optim.Adam, th.optim.AdamW):
+        return
+    for group in optimizer.param_groups:
+        chosen = ("foreach", "capturable", "differentiable")
+        is_free = group["fused"] is None and not any(group[name] for name in chosen)
+        if is_free and all(_has_kernel(parameter) for parameter in group["params"]):
+            group["fused"] = True
+
+
+def _has_kernel(parameter: th.Tensor) -> bool:
+    return parameter.device.type in _FUSED_DEVICES and parameter.is_floating_point()
 
 
 def clear(optimizer: th.optim.Optimizer) -> None:

@@ -24,52 +24,70 @@ def test_columns_of_a_table_line_up():
 
 
 class Clock:
-    """Tells the times that it was given."""
+    """Time that passes only where somebody says so."""
 
-    def __init__(self, *times):
-        self.times = iter(times)
+    now = 0.0
 
     def perf_counter(self):
-        return next(self.times)
+        return self.now
 
 
-class Noted(NamedTuple):
-    """A contestant that notes what is asked of it."""
+class Slow(NamedTuple):
+    """A contestant that notes what is asked of it, and takes as many microseconds as it costs."""
 
+    clock: Clock
+    costs: dict
     calls: list
 
     def sample(self, batch_size):
-        self.calls.append(("sample", batch_size))
+        self._note("sample", batch_size)
         return "drawn"
 
     def update(self, drawn, td_errors):
-        self.calls.append(("update", drawn, len(td_errors)))
+        self._note("update", drawn, len(td_errors))
 
     def add(self):
-        self.calls.append(("add",))
+        self._note("add")
+
+    def _note(self, operation, *arguments):
+        self.calls.append((operation, *arguments))
+        self.clock.now += 1e-6 * self.costs[operation]
 
 
 def test_a_step_is_a_sample_an_update_and_four_additions(monkeypatch):
-    entered = {ops.UNIFORM: Noted([]), "other": Noted([])}
-    # The first round is in reverse order: 5 + 1 + 4 * 0.5 us, then 2 + 0 + 4 * 0.5 us.
-    clock = Clock(0.0, 5e-6, 6e-6, 8e-6, 0.0, 2e-6, 2e-6, 4e-6)
-    monkeypatch.setattr(ops, "time", clock)
+    monkeypatch.setattr(ops, "time", clock := Clock())
+    slow, fast = {"sample": 5, "update": 1, "add": 0.5}, {"sample": 2, "update": 0, "add": 0.5}
+    entered = {ops.UNIFORM: Slow(clock, fast, []), "other": Slow(clock, slow, [])}
 
-    uniform, other = ops.measure(contestants.flat(10), entered, batch=32, n_rounds=1)
+    uniform, other, *_ = ops.measure(contestants.flat(10), entered, batches=[32, 64], n_rounds=5)
 
-    assert entered["other"].calls == [("sample", 32), ("update", "drawn", 32), *[("add",)] * 4]
+    step = [("sample", 32), ("update", "drawn", 32), *[("add",)] * 4]
+    assert entered["other"].calls[:6] == step
     assert entered["other"].calls == entered[ops.UNIFORM].calls
+    assert len(entered["other"].calls) == 5 * 2 * len(step)
     assert uniform.step_over_uniform is None
-    assert other.sample.median + other.update.median + 4 * other.add.median == pytest.approx(12 - 4)
-    assert other.step.median == pytest.approx(8.0)
-    assert other.step_over_uniform.median == pytest.approx(2.0)
+    assert other.step.median == pytest.approx(5 + 1 + 4 * 0.5)
+    assert other.step_over_uniform.median == pytest.approx(8 / 4)
+
+
+def test_nobody_runs_after_the_same_one_every_time(monkeypatch):
+    monkeypatch.setattr(ops, "time", clock := Clock())
+    costs, order = {"sample": 1, "update": 1, "add": 1}, []
+    entered = {name: Slow(clock, costs, []) for name in "abc"}
+    monkeypatch.setattr(ops, "_step", lambda one, *_: order.append(one) or (1.0, 1.0, 1.0))
+
+    ops.measure(contestants.flat(10), entered, batches=[32], n_rounds=30)
+
+    names = [next(name for name, each in entered.items() if each is one) for one in order]
+    rounds = {tuple(names[i : i + 3]) for i in range(0, 90, 3)}
+    assert len(rounds) == 6
 
 
 @pytest.mark.parametrize("task", [contestants.flat(64), contestants.images(64)])
 def test_all_of_ours_take_part_full(task):
     entered, left_out = ops.enter(task)
 
-    costs = ops.measure(task, entered, batch=8, n_rounds=3)
+    costs = ops.measure(task, entered, batches=[8], n_rounds=3)
 
     ours = {
         f"sb3-per {kind}{end}" for kind in ("proportional", "rank-based") for end in ("", ", bare")
@@ -145,8 +163,8 @@ def test_contestants_of_a_task_differ_in_nothing_but_their_name_and_adam():
         "DQN": None,
         "DQN again": None,
         "DQN, fused Adam": True,
-        "PERDQN": None,
-        "PERDQN, fused Adam": True,
+        "PERDQN": True,
+        "PERDQN, plain Adam": False,
     }
     assert (
         len(

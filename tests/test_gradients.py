@@ -3,7 +3,7 @@ import copy
 import pytest
 import torch as th
 
-from sb3_per import gradients
+from sb3_per import PERDQN, gradients
 
 
 def network_and_optimizer(kind=th.optim.Adam, **options):
@@ -48,3 +48,63 @@ def test_cleared_gradients_are_gone():
     gradients.clear(optimizer)
 
     assert all(parameter.grad is None for parameter in network.parameters())
+
+
+@pytest.mark.parametrize("kind", [th.optim.Adam, th.optim.AdamW])
+def test_a_fused_step_goes_where_the_plain_one_goes(kind):
+    network, fused = network_and_optimizer(kind)
+    twin = copy.deepcopy(network)
+    plain = kind(twin.parameters(), lr=1e-3)
+    gradients.fuse(fused)
+
+    for _ in range(5):
+        for one, optimizer in ((network, fused), (twin, plain)):
+            optimizer.zero_grad()
+            with_gradients(one, 1.0)
+            optimizer.step()
+
+    assert fused.param_groups[0]["fused"] is True
+    for parameter, other in zip(network.parameters(), twin.parameters(), strict=True):
+        th.testing.assert_close(parameter, other)
+
+
+@pytest.mark.parametrize("chosen", [{"fused": False}, {"foreach": True}, {"differentiable": True}])
+def test_whoever_chose_how_adam_steps_keeps_it(chosen):
+    _, optimizer = network_and_optimizer(**chosen)
+    before = copy.deepcopy(optimizer.param_groups[0] | {"params": None})
+
+    gradients.fuse(optimizer)
+
+    assert optimizer.param_groups[0] | {"params": None} == before
+
+
+class AdamOfMyOwn(th.optim.Adam):
+    """A subclass may step in another way."""
+
+
+@pytest.mark.parametrize("kind", [AdamOfMyOwn, th.optim.SGD, th.optim.RMSprop])
+def test_other_optimizers_are_left_alone(kind):
+    _, optimizer = network_and_optimizer(kind)
+    before = optimizer.param_groups[0].get("fused")
+
+    gradients.fuse(optimizer)
+
+    assert optimizer.param_groups[0].get("fused") == before
+
+
+def test_perdqn_steps_fused_before_and_after_a_save(tmp_path):
+    model = PERDQN("MlpPolicy", "CartPole-v1", learning_starts=50).learn(100)
+    model.save(tmp_path / "model.zip")
+
+    loaded = PERDQN.load(tmp_path / "model.zip", env=model.get_env()).learn(100)
+
+    for each in (model, loaded):
+        assert each.policy.optimizer.param_groups[0]["fused"] is True
+
+
+def test_perdqn_keeps_the_optimizer_options_of_its_user():
+    kwargs = {"optimizer_kwargs": {"fused": False}}
+
+    model = PERDQN("MlpPolicy", "CartPole-v1", policy_kwargs=kwargs)
+
+    assert model.policy.optimizer.param_groups[0]["fused"] is False

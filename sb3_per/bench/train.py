@@ -88,12 +88,12 @@ class Pace(NamedTuple):
 
 def contestants(task: Task, device: str) -> Iterator[tuple[str, DQN]]:
     """Stock DQN first, and again, to see what noise makes of it."""
-    fused = {"optimizer_kwargs": {"fused": True}}
+    fused, plain = ({"optimizer_kwargs": {"fused": fused}} for fused in (True, False))
     yield STOCK, make(DQN, task, device)
     yield "DQN again", make(DQN, task, device)
     yield "DQN, fused Adam", make(DQN, task, device, **fused)
     yield "PERDQN", make(PERDQN, task, device)
-    yield "PERDQN, fused Adam", make(PERDQN, task, device, **fused)
+    yield "PERDQN, plain Adam", make(PERDQN, task, device, **plain)
 
 
 def make(algorithm: type[DQN], task: Task, device: str = "cpu", **policy_kwargs: Any) -> DQN:
