@@ -137,7 +137,7 @@ def test_a_long_run_reports_speed_memory_and_the_sum(capsys):
     rows = long_run.main(total_timesteps=2000)
 
     assert [row[0] for row in rows] == [*range(100, 2001, 100)]
-    assert all(speed > 0 and memory > 50 for _, speed, memory in rows)
+    assert all(speed > 0 and step > 0 and memory > 50 for _, speed, step, memory in rows)
     error = float(re.search(r"- 1 = (\S+)", capsys.readouterr().out).group(1))
     assert abs(error) < 1e-12
 
