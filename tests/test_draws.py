@@ -167,7 +167,7 @@ def test_systematic_probabilities_are_worked_out_by_hand():
 
 @pytest.mark.parametrize("scheme", ALL_SCHEMES)
 def test_the_smallest_probability_is_that_of_the_lightest_leaf(scheme):
-    weights = np.array([2.0, 0.0, 1.0, 4.0, 3.0])
+    weights = np.array([4.0, 0.0, 2.0, 8.0, 6.0])
     tree, random = tree_of(weights), np.random.default_rng(0)
 
     drawn = next(

@@ -205,12 +205,22 @@ def test_the_barred_row_is_the_write_head_of_full_memory_optimised_storage():
         ({"n_steps": 0}, "n_steps must .* got 0"),
         ({"n_steps": 2.5}, "n_steps must .* got 2.5"),
         ({"gamma": 1.5}, "gamma must .* got 1.5"),
+        ({"gamma": -0.5}, "gamma must .* got -0.5"),
         ({"n_steps": 3, "optimize_memory_usage": True}, "optimize_memory_usage, got 3"),
     ],
 )
 def test_bad_options_are_named_with_their_value(options, complaint):
     with pytest.raises(ValueError, match=complaint):
         SlotReplayBuffer(8, BOX, TWO_ACTIONS, "cpu", handle_timeout_termination=False, **options)
+
+
+@pytest.mark.parametrize("gamma", [0.0, 1.0])
+def test_gamma_may_be_as_small_as_0_and_as_large_as_1(gamma):
+    buffer = fill(SlotReplayBuffer(8, BOX, TWO_ACTIONS, "cpu", n_steps=2, gamma=gamma), 3)
+
+    rewards = buffer.gather(np.array([0])).rewards
+
+    assert rewards.item() == 0 + gamma * 1
 
 
 def test_a_size_not_divisible_by_the_environments_is_counted_after_sb3_rounded_it():
