@@ -280,6 +280,16 @@ def test_slots_and_errors_come_as_numpy_or_torch_of_any_width(dtype, shape):
     np.testing.assert_allclose(shares / shares[0], [1, 1, 2, 3])
 
 
+@pytest.mark.parametrize("dtype", [th.bfloat16, th.float16, th.float32, th.float64])
+def test_errors_of_every_width_of_torch_are_taken(dtype):
+    buffer = make(10, alpha=1.0, eps=0.5)
+
+    buffer.update_priorities(np.array([1]), th.tensor([1.5], dtype=dtype))
+
+    shares = buffer.prioritization.probabilities(np.array([0, 1]))
+    assert shares[1] == 2 * shares[0]
+
+
 def test_of_a_slot_named_twice_the_last_error_counts():
     buffer = make(10, alpha=1.0, eps=0.5)
 
