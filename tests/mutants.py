@@ -4,6 +4,7 @@ Small mistakes, one at a time, in the ground floor and the buffers: does a test 
 ``python tests/mutants.py --n 200`` copies the checkout, breaks one place in the copy, runs the
 tests that know it, and prints what survived. First without numba, whose compiling would take most
 of the time, and without the tests that are slow then; what survives that meets all of them.
+``--first 78`` goes on where an earlier run was broken off: the same seed gives the same mutants.
 """
 
 import argparse
@@ -119,17 +120,17 @@ def verdict_on(copy, room, text):
         path.write_text(original)
 
 
-def main(n_mutants, seed):
+def main(n_mutants, seed, first, last):
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder, "copy")
-        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "__pycache__"))
+        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "__pycache__", "runs"))
         # Tests that fail on the unbroken code, or take too long, would kill everything.
         rooms = [room for room in TESTS if passes(copy, room)]
         left_out = sorted(set(TESTS) - {*rooms})
         say(f"not looked at, since their tests fail or are too slow: {left_out}")
         everything = [mutant for room in rooms for mutant in mutants_of(room)]
         chosen = random.Random(seed).sample(everything, min(n_mutants, len(everything)))
-        for i, (room, line, what, text) in enumerate(chosen, start=1):
+        for i, (room, line, what, text) in list(enumerate(chosen, start=1))[first - 1 : last]:
             say(f"{i}/{len(chosen)} {verdict_on(copy, room, text)} {room}.py:{line} {what}")
 
 
@@ -142,5 +143,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--n", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=1)
+    parser.add_argument("--last", type=int)
     arguments = parser.parse_args()
-    main(arguments.n, arguments.seed)
+    main(arguments.n, arguments.seed, arguments.first, arguments.last)
