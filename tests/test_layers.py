@@ -41,6 +41,7 @@ MAY_IMPORT = {
     "bench.command": {
         "torch",
         "buffers",
+        "command_line",
         "bench.memory",
         "bench.ops",
         "bench.plot",
@@ -56,6 +57,7 @@ MAY_IMPORT = {
     "checkpoint": {"torch", "stable_baselines3", "archive", "buffer_files", "dqn"}
     | {"normalization", "priorities", "streams"},
     "__init__": {"buffer_files", "buffers", "checkpoint", "dqn"},
+    "command_line": set(),
     "compare.section": {"yaml"},
     "compare.suite": set(),
     "compare.scores": {"numpy", "compare.suite"},
@@ -76,7 +78,7 @@ MAY_IMPORT = {
     | {"compare.suite", "compare.summary"},
     "compare.report": {"archive", "compare.declare", "compare.figures", "compare.results"}
     | {"compare.scores", "compare.section", "compare.suite", "compare.summary", "compare.tables"},
-    "compare.command": {"filelock", "rich", "compare.declare", "compare.engine"}
+    "compare.command": {"filelock", "rich", "command_line", "compare.declare", "compare.engine"}
     | {"compare.progress", "compare.report", "compare.results", "compare.run", "compare.section"}
     | {"compare.suite", "compare.zoo_check"},
     "compare.__init__": set(),
@@ -97,7 +99,7 @@ MAY_IMPORT = {
     "cliffwalk.results": {"numpy", "cliffwalk.cells"},
     "cliffwalk.plot": {"matplotlib", "numpy", "cliffwalk.cells", "cliffwalk.results"},
     "cliffwalk.report": {"numpy", "cliffwalk.cells", "cliffwalk.plot", "cliffwalk.results"},
-    "cliffwalk.command": {"tqdm"}
+    "cliffwalk.command": {"tqdm", "command_line"}
     | {"cliffwalk.cells", "cliffwalk.methods", "cliffwalk.networks", "cliffwalk.report"}
     | {"cliffwalk.results"},
     "launcher": {"zoo"},
@@ -129,6 +131,7 @@ STANDARD_LIBRARY_OF = {
     "compare.tables": {"csv", "math", "pathlib"},
     "compare.figures": {"math", "pathlib"},
     "compare.report": {"pathlib"},
+    "command_line": {"argparse"},
     "compare.command": {"argparse", "pathlib", "sys"},
     "buffers": {"warnings"},
     "checkpoint": {"io", "os", "pathlib", "re", "warnings"},

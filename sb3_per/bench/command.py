@@ -13,6 +13,7 @@ import torch as th
 
 from sb3_per.bench import memory, ops, plot, profile, train
 from sb3_per.buffers import PRIORITIZATIONS
+from sb3_per.command_line import whole_number
 
 PACKAGES = (
     "sb3-per",
@@ -38,24 +39,26 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="WHAT")
 
     of_ops = commands.add_parser("ops", help="time of sample, update and add; in microseconds")
-    of_ops.add_argument("--capacities", type=int, nargs="*", default=ops.CAPACITIES)
-    of_ops.add_argument("--batches", type=int, nargs="+", default=ops.BATCHES)
-    of_ops.add_argument("--images", type=int, default=ops.IMAGES, help="stored; 0 for none")
-    of_ops.add_argument("--rounds", type=int, default=1000)
+    of_ops.add_argument("--capacities", type=whole_number(1), nargs="*", default=ops.CAPACITIES)
+    of_ops.add_argument("--batches", type=whole_number(1), nargs="+", default=ops.BATCHES)
+    of_ops.add_argument(
+        "--images", type=whole_number(0), default=ops.IMAGES, help="stored; 0 for none"
+    )
+    of_ops.add_argument("--rounds", type=whole_number(1), default=1000)
     of_ops.set_defaults(run=_run_ops)
 
     of_train = commands.add_parser("train", help="steps a second of PERDQN and DQN")
-    of_train.add_argument("--rounds", type=int, default=36)
+    of_train.add_argument("--rounds", type=whole_number(1), default=36)
     of_train.add_argument("--device", default="cpu", help="cpu: in CPU time; cuda: by the clock")
     of_train.set_defaults(run=_run_train)
 
     of_profile = commands.add_parser("profile", help="where the time of a training step goes")
-    of_profile.add_argument("--steps", type=int, default=4000)
+    of_profile.add_argument("--steps", type=whole_number(1), default=4000)
     of_profile.set_defaults(run=_run_profile)
 
     of_memory = commands.add_parser("memory", help="bytes a slot, and growth while in use")
-    of_memory.add_argument("--capacity", type=int, default=1_000_000)
-    of_memory.add_argument("--steps", type=int, default=1_000_000)
+    of_memory.add_argument("--capacity", type=whole_number(1), default=1_000_000)
+    of_memory.add_argument("--steps", type=whole_number(1), default=1_000_000)
     of_memory.set_defaults(run=_run_memory)
 
     for each in (of_train, of_profile):

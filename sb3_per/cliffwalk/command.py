@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 from sb3_per.cliffwalk import methods, report, results
 from sb3_per.cliffwalk.cells import Family
+from sb3_per.command_line import whole_number
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -85,11 +86,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--networks", action="store_true", help="DQN against PERDQN, rather than tables"
     )
-    parser.add_argument("--n", dest="sizes", type=_size, nargs="+", help="numbers of states")
-    parser.add_argument("--seeds", dest="n_seeds", type=_positive, help="how many seeds")
+    parser.add_argument(
+        "--n", dest="sizes", type=whole_number(2, 20), nargs="+", help="numbers of states"
+    )
+    parser.add_argument("--seeds", dest="n_seeds", type=whole_number(1), help="how many seeds")
     parser.add_argument("--learners", nargs="+", help="by default all")
     parser.add_argument("--methods", nargs="+", help="by default all")
-    parser.add_argument("--jobs", type=_positive, default=1, help="how many processes")
+    parser.add_argument("--jobs", type=whole_number(1), default=1, help="how many processes")
     parser.add_argument(
         "--out",
         type=pathlib.Path,
@@ -97,17 +100,3 @@ def _parser() -> argparse.ArgumentParser:
         help="folder of results and figures",
     )
     return parser
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
-    return number
-
-
-def _size(text: str) -> int:
-    number = int(text)
-    if not 2 <= number <= 20:
-        raise argparse.ArgumentTypeError(f"must lie in [2, 20], got {number}")
-    return number

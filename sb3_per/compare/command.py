@@ -7,6 +7,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from rich.console import Console
 
+from sb3_per.command_line import whole_number
 from sb3_per.compare import declare, report, results
 from sb3_per.compare.engine import LocalEngine, Outcome
 from sb3_per.compare.progress import RunDisplay
@@ -38,8 +39,10 @@ def _parser() -> argparse.ArgumentParser:
 
     of_run = commands.add_parser("run", help="train what a suite declares; goes on where it was")
     of_run.add_argument("suite", help=f"{', '.join(declare.names())}, or your own YAML file")
-    of_run.add_argument("--seeds", type=_positive, help="how many (default: the suite's)")
-    of_run.add_argument("--jobs", type=_positive, default=1, help="cells at a time (default: 1)")
+    of_run.add_argument("--seeds", type=whole_number(1), help="how many (default: the suite's)")
+    of_run.add_argument(
+        "--jobs", type=whole_number(1), default=1, help="cells at a time (default: 1)"
+    )
     of_run.add_argument("--out", type=Path, help="run folder (default: runs/SUITE)")
     of_run.add_argument("--device", default="cpu", help="torch's (default: cpu)")
     of_run.set_defaults(command=_run)
@@ -49,13 +52,6 @@ def _parser() -> argparse.ArgumentParser:
     of_report.add_argument("--out", type=Path, help="(default: FOLDER/report)")
     of_report.set_defaults(command=_report)
     return parser
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
-    return number
 
 
 def _run(asked: argparse.Namespace) -> None:

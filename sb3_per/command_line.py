@@ -1,0 +1,24 @@
+"""Numbers on command lines."""
+
+import argparse
+from collections.abc import Callable
+
+
+def whole_number(low: int, high: int | None = None) -> Callable[[str], int]:
+    """
+    :param low: The smallest number allowed.
+    :param high: The largest; None for no limit.
+    :return: A ``type`` for argparse, which prints what is wrong with another number.
+    """
+    rule = f"must be at least {low}" if high is None else f"must lie in [{low}, {high}]"
+
+    def parse(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"must be a whole number, got {text!r}") from None
+        if number < low or (high is not None and number > high):
+            raise argparse.ArgumentTypeError(f"{rule}, got {number}")
+        return number
+
+    return parse
