@@ -151,6 +151,7 @@ def test_reset_empties_the_buffer_forgets_priorities_and_drops_errors_that_come_
     buffer.update_priorities(np.arange(64), np.arange(64.0) + 9)
     assert {0, 1, 2} <= set(buffer.sample(5000).slots.tolist())
 
+    fill(buffer, 5)  # not drawn from before the buffer is emptied
     buffer.reset()
     with pytest.raises(ValueError, match="got 0"):
         buffer.sample(1)
