@@ -103,7 +103,7 @@ def _heading(contents: _Contents) -> Iterator[str]:
         f"{suite.seeds} seeds. {_progress(contents)}"
     )
     if contents.missing:
-        listed = "\n".join(f"- {cell}" for cell in contents.missing)
+        listed = "\n".join(f"- {line}" for line in tables.seeds_of(contents.missing))
         yield f"**The grid is incomplete.** Failed or not yet run:\n\n{listed}"
     if contents.strangers:
         n_strangers = len(contents.strangers)

@@ -10,7 +10,7 @@ import numpy as np
 
 from sb3_per.compare.scores import Run, censored_median
 from sb3_per.compare.statistics import Estimate, pooled_mean
-from sb3_per.compare.suite import Suite
+from sb3_per.compare.suite import Cell, Suite
 from sb3_per.compare.summary import Comparison, select
 
 Row = dict[str, Any]
@@ -56,6 +56,29 @@ def _in_own_units(found: list[Run], steps: int) -> Row:
         "steps/s": float(np.median([run.steps_per_second for run in found])),
         "steps/CPU s": float(np.median([run.steps_per_cpu_second for run in found])),
     }
+
+
+def seeds_of(cells: Sequence[Cell]) -> list[str]:
+    """:return: A line for each environment: of which variants the cells are, and which seeds."""
+    seeds: dict[str, dict[str, list[int]]] = {}
+    for cell in cells:
+        seeds.setdefault(cell.environment, {}).setdefault(cell.variant, []).append(cell.seed)
+    return [
+        f"{environment}, seeds: "
+        + "; ".join(f"{variant} {_ranges(found)}" for variant, found in variants.items())
+        for environment, variants in seeds.items()
+    ]
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """:return: Rising numbers as text: 1, 3-5."""
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and number == ranges[-1][-1] + 1:
+            ranges[-1][1:] = [number]
+        else:
+            ranges.append([number])
+    return ", ".join("-".join(map(str, each)) for each in ranges)
 
 
 def of_runs(runs: Sequence[Run]) -> list[Row]:
