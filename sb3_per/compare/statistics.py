@@ -10,7 +10,7 @@ from sb3_per.compare.scores import FloatArray
 
 # Scores of the runs in each environment, shape (n_runs,) each: the strata of the bootstrap.
 Strata = Sequence[FloatArray]
-# From resampled strata, (R, n_runs) each, to R values.
+# From strata, (..., n_runs) each, to values, (...,).
 Statistic = Callable[..., FloatArray]
 
 _N_RESAMPLES = 5000
@@ -46,18 +46,7 @@ def band(curves: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     if len(curves) == 1:
         unknown = np.full(middle.shape, np.nan)
         return middle, unknown, unknown
-    interval = bootstrap(
-        (curves,),
-        interquartile_mean,
-        axis=0,
-        vectorized=True,
-        n_resamples=_N_RESAMPLES,
-        confidence_level=_CONFIDENCE,
-        method="percentile",
-        batch=500,
-        rng=np.random.default_rng(_SEED),
-    ).confidence_interval
-    return middle, interval.low, interval.high
+    return middle, *_interval([curves], interquartile_mean, axis=0)
 
 
 def pooled_mean(scores: Strata) -> Estimate:
@@ -79,30 +68,45 @@ def improvement(scores: Strata, baseline: Strata) -> Estimate:
 
 
 def _pooled(scores: Strata) -> FloatArray:
-    return interquartile_mean(np.concatenate(scores, axis=1), axis=1)
+    return interquartile_mean(np.concatenate(scores, axis=-1))
 
 
 def _improvement(scores: Strata, baseline: Strata) -> FloatArray:
     wins = []
     for own, other in zip(scores, baseline, strict=True):
-        own, other = own[:, :, None], other[:, None, :]
-        wins.append(((own > other).mean(axis=(1, 2)) + (own >= other).mean(axis=(1, 2))) / 2)
+        own, other = own[..., :, None], other[..., None, :]
+        wins.append(((own > other).mean(axis=(-2, -1)) + (own >= other).mean(axis=(-2, -1))) / 2)
     shares: FloatArray = np.mean(wins, axis=0)
     return shares
 
 
 def _estimate(statistic: Statistic, *groups: Strata) -> Estimate:
-    """
-    Percentile bootstrap that draws runs anew within each environment. SciPy's resamples a whole
-    array, which would mix environments.
-    """
-    generator = np.random.default_rng(_SEED)
-    value = float(statistic(*[[runs[None] for runs in strata] for strata in groups])[0])
-    if any(len(runs) == 1 for strata in groups for runs in strata):
+    """Runs are drawn anew within each environment: each is a sample of its own to SciPy."""
+    value = float(statistic(*groups))
+    flat = [runs for strata in groups for runs in strata]
+    if any(len(runs) == 1 for runs in flat):
         return Estimate(value, np.nan, np.nan)
-    resampled = [
-        [generator.choice(runs, (_N_RESAMPLES, len(runs))) for runs in strata] for strata in groups
-    ]
-    tail = (1 - _CONFIDENCE) / 2
-    low, high = np.quantile(statistic(*resampled), [tail, 1 - tail])
+
+    def of_flat(*runs: FloatArray, axis: int) -> FloatArray:
+        rest = iter(runs)
+        return statistic(*[[next(rest) for _ in strata] for strata in groups])
+
+    low, high = _interval(flat, of_flat, axis=-1)
     return Estimate(value, float(low), float(high))
+
+
+def _interval(
+    samples: Sequence[FloatArray], statistic: Statistic, axis: int
+) -> tuple[FloatArray, FloatArray]:
+    interval = bootstrap(
+        samples,
+        statistic,
+        axis=axis,
+        vectorized=True,
+        n_resamples=_N_RESAMPLES,
+        confidence_level=_CONFIDENCE,
+        method="percentile",
+        batch=500,
+        rng=np.random.default_rng(_SEED),
+    ).confidence_interval
+    return interval.low, interval.high
