@@ -14,7 +14,7 @@ train: $(READY)
 test: $(READY)
 	$(VENV)/bin/python -m pytest --numprocesses auto
 
-# The fast tests with the oldest versions that pyproject.toml allows; NumPy 1.26 ends at Python 3.12.
+# The fast tests with the oldest versions that pyproject.toml allows: Python 3.10 or 3.11.
 OLDEST := .venv-oldest
 # It compiles into a place of its own: processes that start together while numba's cache changes from
 # one version to another may read what the other version left.

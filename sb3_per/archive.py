@@ -53,11 +53,16 @@ def write_archive(
         file.write(_seal(hashing.digest.hexdigest()))
 
 
+def partial_name(name: str) -> str:
+    """:return: What a file is called beside its place until it is whole."""
+    return f".{name}.partial"
+
+
 @contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
     """A file to be written that takes its place, durably, when the block ends without an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
+    partial = path.with_name(partial_name(path.name))
     try:
         with partial.open("wb") as file:
             yield file

@@ -217,7 +217,9 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
 
         Of a slot named twice the last TD error counts. A TD error that comes too late, when the
         ring has put a newer transition in the place of the sampled one, or the buffer was reset, is
-        dropped, and so is one for the write head of memory-optimised storage.
+        dropped, and so is one for the write head of memory-optimised storage. TD errors count as
+        those of a slot's latest draw: of two batches that wait at the same time, the ring may drop
+        the errors of both or of neither.
 
         :param slots: The ``slots`` of a batch, or any slots that hold a transition, shape (B,) or
             (B, 1).

@@ -11,7 +11,7 @@ import torch as th
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.type_aliases import GymEnv
 
-from sb3_per.archive import Archive, write_archive
+from sb3_per.archive import Archive, partial_name, write_archive
 from sb3_per.buffer_files import pack_buffer, unpack_buffer
 from sb3_per.dqn import PERDQN
 from sb3_per.normalization import normalization_of, restore_normalization
@@ -20,6 +20,15 @@ from sb3_per.streams import restore_streams, streams_of
 
 FORMAT = "sb3-per checkpoint"
 VERSION = 1
+
+# The buffer is stored with its options, and a run goes on with a new episode.
+_DECIDED = (
+    "buffer_size",
+    "force_reset",
+    "optimize_memory_usage",
+    "replay_buffer_class",
+    "replay_buffer_kwargs",
+)
 
 Algorithm = TypeVar("Algorithm", bound=PERDQN)
 
@@ -71,15 +80,17 @@ def load_checkpoint(
     :param env: As many environments, with the same wrappers, as the run had.
     :param device: Where the networks and batches shall be.
     :param algorithm: The class of the model.
-    :param options: As for ``PERDQN.load``.
-    :raises ValueError: for a file that is damaged or of another kind, and environments that do not
-        fit.
+    :param options: As for ``PERDQN.load``, but for what belongs to the buffer, which is stored.
+    :raises ValueError: for a file that is damaged or of another kind, environments that do not
+        fit, and options that the checkpoint decides.
     """
+    for name in _DECIDED:
+        require(name not in options, f"{name} comes from the checkpoint", options.get(name))
     with Archive(path, FORMAT, VERSION) as archive:
         header = archive.header
         networks = io.BytesIO(archive.bytes_of("model.zip"))
-        options = {"buffer_size": 1, **options}  # it needs no buffer of its own
-        model = algorithm.load(networks, env=env, device=device, **options)
+        # It needs no buffer of its own.
+        model = algorithm.load(networks, env=env, device=device, buffer_size=1, **options)
         model.buffer_size = header["buffer_size"]
         prioritization = model.replay_buffer_kwargs.get("prioritization")
         own_class = prioritization if callable(prioritization) else None
@@ -107,7 +118,8 @@ def latest_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
 
 class CheckpointCallback(BaseCallback):
     """
-    Saves a checkpoint every so many steps, as ``<folder>/checkpoint_<steps>_steps.ckpt``.
+    Saves a checkpoint every so many steps, as ``<folder>/checkpoint_<steps>_steps.ckpt``, and one
+    when training ends.
 
     SB3's callback of this name saves in the middle of a step, and not atomically. This one waits
     for the rollout to end, when all that was seen is stored and learned from.
@@ -117,7 +129,7 @@ class CheckpointCallback(BaseCallback):
     :param keep: How many to keep; older ones go when a new one is in its place.
     :param verbose: 1 to say what was saved.
     :raises ValueError: when training starts, if the folder has checkpoints of a run that got
-        further.
+        further. Damaged ones are put aside then, as ``.damaged``, so that they count for nothing.
     """
 
     def __init__(
@@ -130,25 +142,39 @@ class CheckpointCallback(BaseCallback):
         self.save_freq = save_freq
         self.keep = keep
         self._n_due = 0
+        self._n_saved = 0
 
     def _on_training_start(self) -> None:
         n_steps = self.model.num_timesteps
         self._n_due = n_steps // self.save_freq + 1
+        self._n_saved = n_steps
         latest = latest_checkpoint(self.folder)
         rule = (
             f"{self.folder} must not hold checkpoints beyond step {n_steps}: resume, or move them"
         )
         require(latest is None or _n_steps(latest) <= n_steps, rule, latest)
+        for path in _checkpoints(self.folder):
+            if _n_steps(path) > n_steps:
+                path.replace(path.with_name(f"{path.name}.damaged"))
+        for path in self.folder.glob(partial_name("checkpoint_*_steps.ckpt")):
+            path.unlink()  # of a run that was killed while it saved
 
     def _on_rollout_start(self) -> None:
+        if self.model.num_timesteps >= self._n_due * self.save_freq:
+            self._save()
+
+    def _on_training_end(self) -> None:
+        if self.model.num_timesteps > self._n_saved:
+            self._save()
+
+    def _save(self) -> None:
         n_steps = self.model.num_timesteps
-        if n_steps < self._n_due * self.save_freq:
-            return
         self._n_due = n_steps // self.save_freq + 1
         if not isinstance(self.model, PERDQN):
             raise ValueError(f"the model must be a PERDQN, got {type(self.model).__name__}")
         path = self.folder / f"checkpoint_{n_steps}_steps.ckpt"
         save_checkpoint(self.model, path)
+        self._n_saved = n_steps
         for old in _checkpoints(self.folder)[: -self.keep]:
             old.unlink()
         if self.verbose >= 1:

@@ -124,7 +124,8 @@ class PERDQN(DQN):
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
         self.logger.record("train/beta", self.replay_buffer.beta)
         self.logger.record("train/priority_max", self.replay_buffer.prioritization.largest_priority)
-        for name, values in zip(_Figures._fields, zip(*steps, strict=True), strict=True):
+        for name in _Figures._fields if steps else ():
+            values = [getattr(figures, name) for figures in steps]
             self.logger.record(f"train/{name}", sum(values) / gradient_steps)
 
     def _gradient_step(self, batch_size: int) -> "_Figures":
@@ -202,13 +203,19 @@ class PERDQN(DQN):
             model keeps its own.
         """
         own = self.replay_buffer
-        super().load_replay_buffer(path, truncate_last_traj)
-        loaded, self.replay_buffer = self.replay_buffer, own
+        try:
+            super().load_replay_buffer(path, truncate_last_traj)
+            loaded = self.replay_buffer
+        except AssertionError as error:  # SB3's, for what is no buffer
+            raise ValueError(str(error)) from error
+        finally:
+            self.replay_buffer = own
         self.use_replay_buffer(loaded)
 
     def use_replay_buffer(self, buffer: PrioritizedReplayBuffer) -> None:
         """
-        Go on with another buffer; its priorities and its random stream come with it.
+        Go on with another buffer; its priorities and its random stream come with it. In mid-run the
+        episodes at its end count as cut, since those of the model's environments are others.
 
         :param buffer: For example from ``sb3_per.load_buffer``.
         :raises ValueError: if the buffer has no priorities or another shape; the model keeps its
@@ -227,6 +234,8 @@ class PERDQN(DQN):
             value = getattr(buffer, name)
             require(value == expected, f"the buffer's {name} must be the model's {expected}", value)
         buffer.device = self.device
+        if self._last_obs is not None and buffer is not self.replay_buffer:
+            buffer.end_episodes()
         self.replay_buffer = buffer
 
 

@@ -16,7 +16,9 @@ class DrawLog:
     Tells a TD error of what a slot holds from one of what it held when it was drawn.
 
     Invariant: a slot is overwritten from the moment that something new is put into it while a TD
-    error is awaited, until that error comes or the slot is drawn again.
+    error is awaited, until that error comes or the slot is drawn again. One word a slot is exact
+    where draws and TD errors alternate; counting draws instead would have to wait for ever for
+    the errors of batches that nobody learned from.
 
     :param n_slots: Number of slots.
     """

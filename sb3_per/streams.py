@@ -28,7 +28,9 @@ def streams_of(model: BaseAlgorithm) -> tuple[dict[str, Any], dict[str, NDArray[
             for generator in _generators(model.get_env())
         ],
     }
-    devices = th.cuda.get_rng_state_all() if th.cuda.is_available() else []
+    # Asking would start CUDA, which a process forked from one that uses it cannot.
+    has_cuda = th.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    devices = th.cuda.get_rng_state_all() if has_cuda else []
     states = [th.get_rng_state(), *devices]
     return plain, {f"{_TORCH}_{i}": state.cpu().numpy() for i, state in enumerate(states)}
 
@@ -45,9 +47,11 @@ def restore_streams(
     env = model.get_env()
     if env is not None:
         env.reset()  # seeds that wait for the first reset would start the streams anew
-        for i, generator in enumerate(_generators(env)):
-            if generator is not None and plain["environments"][i] is not None:
-                generator.bit_generator.state = plain["environments"][i]
+        # Stored without an environment, a model has no states of theirs.
+        pairs = zip(_generators(env), plain["environments"], strict=False)
+        for i, (generator, state) in enumerate(pairs):
+            if generator is not None and state is not None:
+                generator.bit_generator.state = state
                 env.set_attr("np_random", generator, indices=i)
     version, internal, gauss = plain["python"]
     random.setstate((version, tuple(internal), gauss))

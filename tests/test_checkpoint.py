@@ -77,7 +77,7 @@ def state_of(model):
 def test_a_resumed_run_equals_one_that_was_never_interrupted(options, env_kind, n_envs, tmp_path):
     """The same batches, weights, losses, networks and optimiser, bit by bit."""
     whole = make(make_vec_env(env_kind, n_envs=n_envs), **options)
-    whole.learn(420, callback=CheckpointCallback(tmp_path, 200))
+    whole.learn(420, callback=CheckpointCallback(tmp_path, 200, keep=3))
     expected, NotingPERDQN.notes[:] = NotingPERDQN.notes[:], []
     use_up_some_randomness()
 
@@ -162,7 +162,7 @@ def test_normalization_that_was_forgotten_or_is_new_is_refused(tmp_path):
 def test_a_run_broken_off_in_mid_episode_does_not_join_two_episodes(tmp_path):
     model = make(kind=PERDQN, n_steps=3)
     model.learn(44, callback=CheckpointCallback(tmp_path, 43))
-    resumed = load_checkpoint(latest_checkpoint(tmp_path), Corridor(), "cpu")
+    resumed = load_checkpoint(tmp_path / "checkpoint_43_steps.ckpt", Corridor(), "cpu")
 
     resumed.learn(5, reset_num_timesteps=False)
     batch = resumed.replay_buffer.gather(np.array([41, 42, 43]))
@@ -170,6 +170,17 @@ def test_a_run_broken_off_in_mid_episode_does_not_join_two_episodes(tmp_path):
     np.testing.assert_allclose(batch.discounts.flatten(), [0.99**2, 0.99, 0.99**3], rtol=1e-6)
     assert batch.next_observations[:, 1].tolist() == [3, 3, 3]
     assert not batch.dones.any()
+
+
+def test_a_buffer_taken_over_in_mid_run_does_not_join_two_episodes():
+    taken = make(kind=PERDQN, n_steps=3).learn(44).replay_buffer
+    model = make(kind=PERDQN, n_steps=3).learn(47)
+
+    model.use_replay_buffer(taken)
+    model.learn(5, reset_num_timesteps=False)
+    batch = taken.gather(np.array([41, 42, 43]))
+
+    np.testing.assert_allclose(batch.discounts.flatten(), [0.99**3, 0.99**2, 0.99], rtol=1e-6)
 
 
 def test_other_numbers_of_environments_are_refused(tmp_path):
@@ -185,6 +196,25 @@ def test_options_may_change_on_loading(tmp_path):
     model = load_checkpoint(tmp_path / "checkpoint", Corridor(), "cpu", batch_size=17)
 
     assert model.batch_size == 17
+
+
+@pytest.mark.parametrize(
+    "option", [{"buffer_size": 500}, {"force_reset": False}, {"replay_buffer_kwargs": {}}]
+)
+def test_what_the_checkpoint_decides_is_refused_as_an_option(option, tmp_path):
+    save_checkpoint(make(kind=PERDQN), tmp_path / "checkpoint")
+
+    with pytest.raises(ValueError, match=f"{next(iter(option))} comes from the checkpoint, got"):
+        load_checkpoint(tmp_path / "checkpoint", Corridor(), **option)
+
+
+def test_a_model_that_was_stored_without_an_environment_gets_one(tmp_path):
+    make(kind=PERDQN).learn(60).save(tmp_path / "model")
+    save_checkpoint(PERDQN.load(tmp_path / "model", device="cpu"), tmp_path / "checkpoint")
+
+    resumed = load_checkpoint(tmp_path / "checkpoint", Corridor(), "cpu")
+
+    assert resumed.learn(10, reset_num_timesteps=False).num_timesteps == 70
 
 
 def test_a_buffer_that_cannot_be_stored_stops_the_checkpoint_and_nothing_is_written(tmp_path):
@@ -217,8 +247,8 @@ def names_in(folder):
 def test_checkpoints_come_at_their_steps_and_only_the_last_ones_stay(tmp_path):
     make(kind=PERDQN, train_freq=4).learn(200, callback=CheckpointCallback(tmp_path, 50))
 
-    assert names_in(tmp_path) == ["checkpoint_100_steps.ckpt", "checkpoint_152_steps.ckpt"]
-    assert latest_checkpoint(tmp_path).name == "checkpoint_152_steps.ckpt"
+    assert names_in(tmp_path) == ["checkpoint_152_steps.ckpt", "checkpoint_200_steps.ckpt"]
+    assert latest_checkpoint(tmp_path).name == "checkpoint_200_steps.ckpt"
 
 
 def test_a_resumed_run_keeps_the_rhythm(tmp_path):
@@ -229,9 +259,10 @@ def test_a_resumed_run_keeps_the_rhythm(tmp_path):
     written_at = latest.stat().st_mtime_ns
 
     resumed = load_checkpoint(latest, Corridor(), "cpu")
-    resumed.learn(101, callback=CheckpointCallback(tmp_path, 50, keep=9), reset_num_timesteps=False)
+    resumed.learn(80, callback=CheckpointCallback(tmp_path, 50, keep=9), reset_num_timesteps=False)
 
-    assert [name.split("_")[1] for name in names_in(tmp_path)] == ["100", "150", "200", "50"]
+    # The last step of each run, and each fiftieth of both.
+    assert [name.split("_")[1] for name in names_in(tmp_path)] == ["100", "120", "150", "200", "50"]
     assert latest.stat().st_mtime_ns == written_at
 
 
@@ -247,7 +278,7 @@ def test_a_long_rollout_is_followed_by_one_checkpoint(tmp_path):
 
 
 def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(tmp_path):
-    make(kind=PERDQN).learn(120, callback=CheckpointCallback(tmp_path, 50))
+    make(kind=PERDQN).learn(100, callback=CheckpointCallback(tmp_path, 50))
     newest = tmp_path / "checkpoint_100_steps.ckpt"
     newest.write_bytes(newest.read_bytes()[:-1000])
 
@@ -259,6 +290,32 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(tmp_path):
         load_checkpoint(newest, Corridor())
 
 
+@pytest.mark.parametrize("keep", [1, 2])
+def test_a_damaged_checkpoint_does_not_push_out_good_ones(keep, tmp_path):
+    make(kind=PERDQN).learn(200, callback=CheckpointCallback(tmp_path, 50, keep=4))
+    newest = tmp_path / "checkpoint_200_steps.ckpt"
+    newest.write_bytes(newest.read_bytes()[:-1000])
+    with pytest.warns(UserWarning, match="taking an earlier one"):
+        resumed = load_checkpoint(latest_checkpoint(tmp_path), Corridor(), "cpu")
+
+    callback = CheckpointCallback(tmp_path, 10, keep=keep)
+    with pytest.warns(UserWarning, match="taking an earlier one"):
+        resumed.learn(20, callback=callback, reset_num_timesteps=False)
+
+    kept = [f"checkpoint_{n_steps}_steps.ckpt" for n_steps in (160, 170)[-keep:]]
+    assert names_in(tmp_path) == [*kept, "checkpoint_200_steps.ckpt.damaged"]
+    assert latest_checkpoint(tmp_path).name == "checkpoint_170_steps.ckpt"
+
+
+def test_what_a_killed_run_has_half_written_is_removed(tmp_path):
+    half = tmp_path / ".checkpoint_73_steps.ckpt.partial"
+    half.write_bytes(b"half")
+
+    make(kind=PERDQN).learn(20, callback=CheckpointCallback(tmp_path, 50))
+
+    assert names_in(tmp_path) == ["checkpoint_20_steps.ckpt"]
+
+
 def test_without_checkpoints_there_is_no_latest_one(tmp_path):
     assert latest_checkpoint(tmp_path) is None
     assert latest_checkpoint(tmp_path / "nowhere") is None
@@ -267,7 +324,7 @@ def test_without_checkpoints_there_is_no_latest_one(tmp_path):
 def test_a_new_run_does_not_delete_the_checkpoints_of_one_that_got_further(tmp_path):
     make(kind=PERDQN).learn(120, callback=CheckpointCallback(tmp_path, 50))
 
-    with pytest.raises(ValueError, match=r"beyond step 0: resume, or move them, got .*_100_steps"):
+    with pytest.raises(ValueError, match=r"beyond step 0: resume, or move them, got .*_120_steps"):
         make(kind=PERDQN).learn(120, callback=CheckpointCallback(tmp_path, 50))
 
     assert len(names_in(tmp_path)) == 2

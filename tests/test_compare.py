@@ -20,7 +20,7 @@ from sb3_per.compare import declare, results, worker
 from sb3_per.compare.suite import Cell, Evaluation, Variant
 
 STEPS = [300, 600, 900, 1200]
-KILL = signal.SIGKILL
+KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows has none
 IN_PROC = pytest.mark.skipif(not Path("/proc").exists(), reason="looks for processes in /proc")
 
 

@@ -11,6 +11,7 @@ from stable_baselines3 import DQN, HerReplayBuffer
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.save_util import save_to_pkl
 from stable_baselines3.common.vec_env import SubprocVecEnv, VecFrameStack, VecNormalize
 
 from sb3_per import PERDQN, PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
@@ -494,6 +495,26 @@ def test_a_buffer_that_does_not_fit_is_refused_and_the_model_keeps_its_own(
         model.load_replay_buffer(tmp_path / "buffer")
 
     assert model.replay_buffer is own
+
+
+def test_a_file_that_holds_no_buffer_is_refused_and_the_model_keeps_its_own(tmp_path):
+    save_to_pkl(tmp_path / "buffer.pkl", {"not": "a buffer"})
+    model = make()
+    own = model.replay_buffer
+
+    with pytest.raises(ValueError, match="ReplayBuffer"):
+        model.load_replay_buffer(tmp_path / "buffer")
+
+    assert model.replay_buffer is own
+
+
+def test_no_gradient_step_changes_nothing():
+    model = make().learn(60)
+    before = [parameter.clone() for parameter in model.policy.parameters()]
+
+    model.train(0)
+
+    assert all(map(th.equal, before, model.policy.parameters()))
 
 
 def test_set_env_and_predict_work_as_with_dqn():

