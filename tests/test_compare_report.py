@@ -1,6 +1,7 @@
 """The report of run folders whose results are known."""
 
 import csv
+import dataclasses
 import json
 import re
 
@@ -9,7 +10,7 @@ import pytest
 from sb3_per.compare import declare, report, results
 from sb3_per.compare.results import MixedResults
 from sb3_per.compare.section import SuiteError
-from sb3_per.compare.suite import cells
+from sb3_per.compare.suite import Contrast, cells
 from tests import grids
 
 # per ends at 60 to 64, dqn at 40 to 44.
@@ -31,11 +32,43 @@ def test_a_variant_that_always_wins_is_called_better(tmp_path):
     said, text = written(folder, tmp_path / "report")
 
     # IQM of 60, ..., 64 without one value at either end; scores are returns over 100.
-    row = r"\| final \| per \| 0\.62 \[.*\] \| 0\.20 \[.*\] \| 1\.00 \[1\.00, 1\.00\] \| better \|"
+    row = r"\| final \| per \| 0\.62 \[.*\] \| 0\.200 \[.*\] \| 1\.00 \[1\.00, 1\.00\] \| better \|"
     assert re.search(row, text)
     assert "final: per, P(better than dqn) 1.00 [1.00, 1.00]\n    better" in said
     assert "10 of 10 runs are finished" in said
     assert "incomplete" not in text
+
+
+def test_a_contrast_is_one_variant_over_another_that_is_not_the_baseline(tmp_path):
+    """Priorities add 20 to DQN and take 10 from Double DQN, which adds 30 to DQN."""
+    returns = {"dqn": 20, "per": 40, "double": 50, "double_per": 40}
+    suite = dataclasses.replace(
+        grids.suite(variants=tuple(returns)),
+        contrasts={"alone": Contrast("per", "dqn"), "beside": Contrast("double_per", "double")},
+    )
+    folder = grids.run_folder(tmp_path, suite, lambda cell: returns[cell.variant] + cell.seed / 5)
+
+    _, text = written(folder, tmp_path / "report")
+
+    alone, beside = r"\| alone \| per over dqn", r"\| beside \| double_per over double"
+    assert re.search(rf"\| final {alone} \| 0.200 \[.*\] \| 1.00 \[.*\] \| better \|", text)
+    assert re.search(rf"\| final {beside} \| -0.100 \[.*\] \| 0.00 \[.*\] \| worse \|", text)
+    assert (tmp_path / "report" / "gains.png").exists()
+
+
+def test_an_environment_of_its_own_tells_which_variant_is_better_there(tmp_path):
+    suite = grids.suite(environments=("A-v0", "B-v0"))
+
+    def opposite(cell):
+        return 50 + cell.seed + 20 * (cell.variant == "per") * (-1) ** (cell.environment == "B-v0")
+
+    folder = grids.run_folder(tmp_path, suite, opposite)
+
+    said, text = written(folder, tmp_path / "report")
+
+    assert "final: per, P(better than dqn) 0.50 [0.50, 0.50]" in said
+    assert re.search(r"\| A-v0 \| per \| 5 \|.*\| 1\.00 \[1\.00, 1\.00\] \|", text)
+    assert re.search(r"\| B-v0 \| per \| 5 \|.*\| 0\.00 \[0\.00, 0\.00\] \|", text)
 
 
 def test_equal_variants_are_not_told_apart(tmp_path):

@@ -169,17 +169,19 @@ def test_the_median_of_censored_times_is_the_time_by_which_half_have_arrived():
 
 
 @pytest.mark.parametrize(
-    ("interval", "n_seeds", "is_whole", "said"),
+    ("interval", "lowest_gain", "n_seeds", "is_whole", "said"),
     [
-        ((0.7, 0.51, 0.9), 5, True, "better"),
-        ((0.7, 0.5, 0.9), 5, True, "no difference shown"),
-        ((0.3, 0.1, 0.5), 5, True, "no difference shown"),
-        ((0.3, 0.1, 0.49), 5, True, "worse"),
-        ((0.9, 0.8, 1.0), 4, True, "no claim can be made: fewer than 5 seeds"),
-        ((0.9, 0.8, 1.0), 5, False, "no claim can be made: cells are missing"),
+        ((0.7, 0.51, 0.9), 0.0, 5, True, "better"),
+        ((0.7, 0.5, 0.9), -0.05, 5, True, "no difference shown"),
+        ((0.3, 0.1, 0.5), -0.049, 5, True, "no difference shown, non-inferior"),
+        ((0.3, 0.1, 0.49), -0.01, 5, True, "worse"),
+        ((0.9, 0.8, 1.0), 0.3, 4, True, "no claim can be made: fewer than 5 seeds"),
+        ((0.9, 0.8, 1.0), 0.3, 5, False, "no claim can be made: cells are missing"),
     ],
 )
 def test_a_claim_needs_an_interval_on_one_side_of_a_half_seeds_and_a_whole_grid(
-    interval, n_seeds, is_whole, said
+    interval, lowest_gain, n_seeds, is_whole, said
 ):
-    assert claim(Estimate(*interval), n_seeds, is_whole) == said
+    differs = Estimate(0.5, lowest_gain, 0.9)
+
+    assert claim(Estimate(*interval), differs, n_seeds, is_whole) == said

@@ -3,6 +3,7 @@
 import dataclasses
 from pathlib import Path
 
+import gymnasium as gym
 import pytest
 import rl_zoo3
 import yaml
@@ -158,6 +159,10 @@ WRONG = {
                   "hyperparameters must hold a policy"),
     "a number as text": ("{alpha: 0}}", "{alpha: 0}, learning_rate: 1e-3}",
                          "overrides.learning_rate must be a number, not text"),
+    "a number as text, deeper": ("{alpha: 0}", "{eps: 1e-2}",
+                                 "overrides.replay_buffer_kwargs.eps must be a number, not text"),
+    "no such contrast": ("variants:", "contrasts: {gain: {variant: alpha_0, over: dqm}}\nvariants:",
+                         "contrasts.gain.over must be one of the variants dqn, alpha_0, got 'dqm'"),
     "the suite's own": ("{alpha: 0}}", "{alpha: 0}, n_timesteps: 5}",
                         "variants.alpha_0.overrides.n_timesteps is set by the suite"),
     "a scale of text": ("dqn: {algorithm: dqn}", "dqn: {algorithm: dqn, scale: {policy: 2}}",
@@ -182,7 +187,21 @@ UNKNOWN = {
     "an algorithm": ("algorithm: dqn", "algorithm: dqm", "variants.dqn.algorithm is not known"),
     "a hyperparameter": ("{replay_buffer_kwargs: {alpha: 0}}", "{doubel_q: true}",
                          "alpha_0.overrides.doubel_q is not known"),
+    "an option of the buffer": ("{alpha: 0}", "{aplha: 0}",
+                                "overrides.replay_buffer_kwargs.aplha is not known"),
+    "what all share": ("    steps: 3000", "    steps: 3000\n    hyperparameters: {gama: 1}",
+                       "environments.CartPole-v1.hyperparameters.gama is not known"),
 }  # fmt: skip
+
+
+def test_a_package_that_is_missing_is_named(tmp_path, monkeypatch):
+    zoo.register()
+    suite = declare.load("minatar")
+    installed = {name: spec for name, spec in gym.registry.items() if "MinAtar" not in name}
+    monkeypatch.setattr(gym, "registry", installed)
+
+    with pytest.raises(SuiteError, match="pip install minatar"):
+        check_with_zoo(suite, "minatar")
 
 
 @pytest.mark.parametrize(("part", "wrong", "message"), UNKNOWN.values(), ids=UNKNOWN)

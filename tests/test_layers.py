@@ -62,7 +62,7 @@ MAY_IMPORT = {
     "compare.suite": set(),
     "compare.scores": {"numpy", "compare.suite"},
     "compare.declare": {"yaml", "archive", "compare.scores", "compare.section"} | {"compare.suite"},
-    "compare.zoo_check": {"gymnasium", "rl_zoo3", "compare.section", "compare.suite"},
+    "compare.zoo_check": {"gymnasium", "rl_zoo3", "buffers", "compare.section", "compare.suite"},
     "compare.results": {"archive", "compare.suite"},
     "compare.stopwatch": {"numpy", "stable_baselines3"},
     "compare.worker": {"numpy", "rl_zoo3", "stable_baselines3", "torch", "yaml"}
@@ -128,7 +128,7 @@ STANDARD_LIBRARY_OF = {
     "compare.engine": {"contextlib", "json", "os", "pathlib", "subprocess", "sys", "time"},
     "compare.progress": {"datetime", "time"},
     "compare.summary": {"dataclasses"},
-    "compare.tables": {"csv", "math", "pathlib"},
+    "compare.tables": {"csv", "dataclasses", "math", "pathlib"},
     "compare.figures": {"math", "pathlib"},
     "compare.report": {"pathlib"},
     "command_line": {"argparse"},

@@ -11,7 +11,15 @@ import yaml
 from sb3_per.archive import new_file
 from sb3_per.compare.scores import FINAL_EVALUATIONS
 from sb3_per.compare.section import Section, SuiteError, read_yaml
-from sb3_per.compare.suite import Environment, Evaluation, Score, Suite, Variant, overlaid
+from sb3_per.compare.suite import (
+    Contrast,
+    Environment,
+    Evaluation,
+    Score,
+    Suite,
+    Variant,
+    overlaid,
+)
 
 _FOLDER = Path(__file__).parent / "suites"
 _SET_ELSEWHERE = ("n_timesteps", "env_kwargs", "seed", "device", "verbose", "tensorboard_log")
@@ -63,11 +71,24 @@ def _suite(section: Section, stem: str) -> Suite:
         baseline=section.take("baseline", str),
         environments=environments,
         variants=variants,
+        contrasts=_contrasts(section, variants),
     )
     if suite.baseline not in variants:
         section.fail("baseline", f"must be one of the variants {', '.join(variants)}")
     section.finish()
     return suite
+
+
+def _contrasts(section: Section, variants: dict[str, Variant]) -> dict[str, Contrast]:
+    contrasts = {}
+    for name in section.take("contrasts", dict, {}):
+        each = section.section("contrasts").section(name)
+        contrasts[name] = Contrast(each.take("variant", str), each.take("over", str))
+        each.finish()
+        for key, variant in dataclasses.asdict(contrasts[name]).items():
+            if variant not in variants:
+                each.fail(key, f"must be one of the variants {', '.join(variants)}")
+    return contrasts
 
 
 def _named(section: Section, key: str) -> list[tuple[str, Section]]:
@@ -149,12 +170,20 @@ def _check_scales(
 def _take_values(section: Section, key: str) -> dict[str, Any]:
     """:return: Hyperparameters, or nothing if the key is not there."""
     values = section.take(key, dict, {})
-    for name, value in values.items():
+    for name in values:
         if name in _SET_ELSEWHERE:
             section.section(key).fail(name, "is set by the suite or the run, not here")
-        if isinstance(value, str) and _reads_as_number(value):
-            section.section(key).fail(name, "must be a number, not text (1.0e-3, not 1e-3)")
+    if key in section:
+        _refuse_numbers_as_text(section.section(key))
     return values
+
+
+def _refuse_numbers_as_text(section: Section) -> None:
+    for name, value in section.items():
+        if isinstance(value, str) and _reads_as_number(value):
+            section.fail(name, "must be a number, not text (1.0e-3, not 1e-3)")
+        if isinstance(value, dict):
+            _refuse_numbers_as_text(section.section(name))
 
 
 def _reads_as_number(text: str) -> bool:

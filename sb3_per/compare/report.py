@@ -9,7 +9,7 @@ from sb3_per.compare import declare, figures, results, tables
 from sb3_per.compare.scores import FINAL_EVALUATIONS, Run, run_of
 from sb3_per.compare.section import SuiteError
 from sb3_per.compare.suite import Cell, Suite, cells
-from sb3_per.compare.summary import LEAST_SEEDS, Comparison, compare
+from sb3_per.compare.summary import LEAST_SEEDS, MARGIN, Comparison, compare, contrasts
 
 _METHOD = f"""\
 Scores are 0 at a random policy's return and 1 at the solved one (below). *final* is the mean of a
@@ -17,13 +17,18 @@ run's last {FINAL_EVALUATIONS} evaluations, *area* the mean of all of them. IQM:
 Brackets and bands hold 95 % bootstrap intervals (percentile, resampling the runs within each
 environment). The probability of improvement P is that of a run of the variant over a run of the
 baseline, mean over environments; ties count half. "Better" is claimed only where its interval lies
-above 0.5, and nothing with fewer than {LEAST_SEEDS} seeds; claims are not corrected for their
-number. A threshold is reached at the first evaluation whose mean return is as large; runs that
-never do count as beyond the end. Steps per second leave evaluations out; CPU seconds are what a
-busy machine distorts least."""
+above 0.5, and nothing with fewer than {LEAST_SEEDS} seeds; "non-inferior" where no difference is
+shown and the interval of the difference of IQMs lies above -{MARGIN}. Claims are not corrected for
+their number. P of a single environment is that of the final score. A threshold is reached at the
+first evaluation whose mean return is as large; runs that never do count as beyond the end. Steps
+per second leave evaluations out; CPU seconds are what a busy machine distorts least."""
 _FAIR = """\
 Within an environment all variants share hyperparameters, network, steps, seeds and evaluation. What
 differs is this, and nothing else:"""
+_FUSED = """\
+`per_dqn` updates parameters by torch's fused Adam, `dqn` by its plain one: the same formula, whose
+other rounding moves single runs as another seed does. It is faster, which the steps per second
+show."""
 
 
 class _Contents(NamedTuple):
@@ -48,11 +53,14 @@ def write(folder: Path, out: Path) -> list[str]:
     contents = _read(folder)
     suite, runs = contents.suite, contents.runs
     comparisons = compare(suite, runs, contents.missing)
+    gains = contrasts(suite, runs, contents.missing)
     out.mkdir(parents=True, exist_ok=True)
     figures.curves(suite, runs, out / "curves")
     figures.intervals(suite, comparisons, out / "intervals")
+    figures.gains(gains, out / "gains")
     tables.write_csv(tables.of_runs(runs), out / "runs.csv")
-    parts = [*_heading(contents), *_findings(contents, comparisons), *_settings(contents)]
+    parts = [*_heading(contents), *_gains(suite, gains)]
+    parts += [*_findings(contents, comparisons), *_settings(contents)]
     with new_file(out / "report.md") as file:
         file.write(("\n\n".join([*parts, *_made_by(contents)]) + "\n").encode())
     return [
@@ -110,6 +118,12 @@ def _heading(contents: _Contents) -> Iterator[str]:
         yield f"{n_strangers} results in the folder are not part of the grid and left out."
 
 
+def _gains(suite: Suite, gains: Sequence[Comparison]) -> Iterator[str]:
+    if gains:
+        yield tables.markdown(tables.of_contrasts(suite, gains))
+        yield "![what each part adds](gains.png)"
+
+
 def _findings(contents: _Contents, comparisons: Sequence[Comparison]) -> Iterator[str]:
     suite = contents.suite
     if comparisons:
@@ -125,6 +139,8 @@ def _findings(contents: _Contents, comparisons: Sequence[Comparison]) -> Iterato
 def _settings(contents: _Contents) -> Iterator[str]:
     yield f"## What is compared\n\n{_FAIR}"
     yield tables.markdown(tables.of_variants(contents.suite))
+    if {"dqn", "per_dqn"} <= {each.algorithm for each in contents.suite.variants.values()}:
+        yield _FUSED
     yield tables.markdown(tables.of_tasks(contents.suite, contents.runs))
     for name, each in contents.suite.environments.items():
         yield f"Shared in {name}: {tables.listed(each.hyperparameters | each.env_kwargs)}"

@@ -1,6 +1,6 @@
 """YAML that is read key by key, with errors that name the file and the key."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -46,7 +46,7 @@ class Section:
         for key in values:
             if not isinstance(key, str):
                 raise SuiteError(f"{file}: {self.path_of(repr(key))} must be text")
-        self._values = values
+        self._values: Mapping[str, Any] = values
         self._asked_for: list[str] = []
 
     def take(self, key: str, kind: type[Value], default: Value | None = None) -> Value:
@@ -70,6 +70,13 @@ class Section:
 
     def section(self, key: str) -> "Section":
         return Section(self._file, self.path_of(key), self.take(key, dict))
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._values
+
+    def items(self) -> Iterable[tuple[str, Any]]:
+        """:return: Each key with what stands there, in the file's order."""
+        return self._values.items()
 
     def sections(self) -> Iterator[tuple[str, "Section"]]:
         """:return: Each key with its mapping, in the file's order."""

@@ -66,11 +66,20 @@ class Variant:
 
 
 @dataclasses.dataclass(frozen=True)
+class Contrast:
+    """A variant beside the one that it adds something to."""
+
+    variant: str
+    over: str
+
+
+@dataclasses.dataclass(frozen=True)
 class Suite:
     """
     A grid of cells: every variant in every environment with every seed from 0 to ``seeds`` - 1.
 
     :param baseline: The variant that the others are compared with.
+    :param contrasts: Further comparisons, by what the variant adds.
     """
 
     name: str
@@ -79,6 +88,7 @@ class Suite:
     baseline: str
     environments: dict[str, Environment]
     variants: dict[str, Variant]
+    contrasts: dict[str, Contrast] = dataclasses.field(default_factory=dict)
 
 
 class Cell(NamedTuple):

@@ -1,6 +1,7 @@
 """The numbers of a report as rows, for Markdown and for CSV."""
 
 import csv
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from sb3_per.compare.scores import Run, censored_median
-from sb3_per.compare.statistics import Estimate, pooled_mean
+from sb3_per.compare.statistics import Estimate, improvement, pooled_mean
 from sb3_per.compare.suite import Cell, Suite
 from sb3_per.compare.summary import Comparison, select
 
@@ -23,12 +24,35 @@ def of_suite(suite: Suite, comparisons: Sequence[Comparison]) -> list[Row]:
             "measure": each.measure,
             "variant": each.variant,
             "IQM": each.score,
-            f"IQM - {suite.baseline}'s": each.difference,
+            f"IQM - {suite.baseline}'s": _finely(each.difference),
             f"P(better than {suite.baseline})": each.improvement,
             "claim": each.claim,
         }
         for each in comparisons
     ]
+
+
+def of_contrasts(suite: Suite, comparisons: Sequence[Comparison]) -> list[Row]:
+    """:return: A row for each contrast and measure, over all environments."""
+    return [
+        {
+            "measure": each.measure,
+            "gain of": each.variant,
+            "variants": " over ".join(dataclasses.astuple(suite.contrasts[each.variant])),
+            "difference of IQM": _finely(each.difference),
+            "P(better)": each.improvement,
+            "claim": each.claim,
+        }
+        for each in comparisons
+    ]
+
+
+def _finely(differs: Estimate | None) -> str:
+    """:return: A difference with digits that tell which side of the margin it lies on."""
+    if differs is None:
+        return ""
+    value, low, high = (f"{each + 0.0:.3f}" for each in differs)
+    return value if math.isnan(differs.low) else f"{value} [{low}, {high}]"
 
 
 def of_environments(suite: Suite, runs: Sequence[Run]) -> list[Row]:
@@ -40,6 +64,10 @@ def of_environments(suite: Suite, runs: Sequence[Run]) -> list[Row]:
             row: Row = {"environment": name, "variant": variant, "seeds": len(found)}
             if found:
                 row |= _in_own_units(found, environment.steps)
+            others = select(runs, suite.baseline, name)
+            if found and others and variant != suite.baseline:
+                finals = [np.array([run.final for run in each]) for each in (found, others)]
+                row[f"P(better than {suite.baseline})"] = improvement(finals[:1], finals[1:])
             rows.append(row)
     return rows
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import gymnasium as gym
 
+from sb3_per.buffers import PrioritizedReplayBuffer
 from sb3_per.compare.section import SuiteError
 from sb3_per.compare.suite import Suite
 
@@ -16,25 +17,50 @@ _KEYS_OF_RL_ZOO = {"callback", "env_wrapper", "frame_stack", "monitor_kwargs", "
 }
 
 
+# What has to be installed for environments whose names begin so.
+_BROUGHT_BY = {"MinAtar/": "minatar", "MiniGrid-": "minigrid", "ALE/": '"sb3-per[atari]"'}
+
+
 def check_with_zoo(suite: Suite, file: str) -> None:
     """
     :param file: Named in errors.
-    :raises SuiteError: for an environment, an algorithm or a hyperparameter that is not known.
+    :raises SuiteError: for an environment, an algorithm, a hyperparameter or an option of the
+        prioritized buffer that is not known.
     """
     from rl_zoo3 import ALGOS
 
-    for name in suite.environments:
-        _check_name(f"{file}: environments.{name}", name, list(gym.registry))
     for name, variant in suite.variants.items():
         place = f"{file}: variants.{name}"
         _check_name(f"{place}.algorithm", variant.algorithm, list(ALGOS))
-        known = _KEYS_OF_RL_ZOO | set(inspect.signature(ALGOS[variant.algorithm]).parameters)
-        for key in variant.overrides:
-            _check_name(f"{place}.overrides.{key}", key, sorted(known))
+        _check_hyperparameters(f"{place}.overrides", variant.overrides, variant.algorithm)
+        for environment, declared in suite.environments.items():
+            place = f"{file}: environments.{environment}.hyperparameters"
+            _check_hyperparameters(place, declared.hyperparameters, variant.algorithm)
+    for name in suite.environments:
+        _check_name(f"{file}: environments.{name}", name, list(gym.registry))
+
+
+def _check_hyperparameters(place: str, values: dict[str, Any], algorithm: str) -> None:
+    from rl_zoo3 import ALGOS
+
+    known = _KEYS_OF_RL_ZOO | set(inspect.signature(ALGOS[algorithm]).parameters)
+    for key in values:
+        _check_name(f"{place}.{key}", key, sorted(known))
+    options = values.get("replay_buffer_kwargs", {})
+    if algorithm == "per_dqn" and isinstance(options, dict):
+        own = inspect.signature(PrioritizedReplayBuffer.__init__).parameters.values()
+        names = [each.name for each in own if each.kind is each.KEYWORD_ONLY]
+        for key in options:
+            place_of_key = f"{place}.replay_buffer_kwargs.{key}"
+            _check_name(place_of_key, key, [*names, "handle_timeout_termination"])
 
 
 def _check_name(place: str, name: Any, known: list[str]) -> None:
-    if name not in known:
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f"; did you mean {close[0]}?" if close else " (is its package installed?)"
-        raise SuiteError(f"{place} is not known to RL-Zoo or gymnasium: {name!r}{hint}")
+    if name in known:
+        return
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f"; did you mean {close[0]}?" if close else " (is its package installed?)"
+    for beginning, package in _BROUGHT_BY.items():
+        if name.startswith(beginning) and not any(each.startswith(beginning) for each in known):
+            hint = f"; pip install {package}"
+    raise SuiteError(f"{place} is not known to RL-Zoo or gymnasium: {name!r}{hint}")
