@@ -10,6 +10,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch as th
+from filelock import FileLock
 
 from sb3_per import PERDQN
 from sb3_per.cliffwalk import command, methods, networks, plot, report, results
@@ -129,6 +130,11 @@ def test_a_wrong_argument_ends_the_command_before_anything_is_made(tmp_path, arg
         command.main([*arguments, "--out", str(tmp_path / "out")])
 
     assert not (tmp_path / "out").exists()
+
+
+def test_a_second_command_in_the_same_folder_is_refused(folder):
+    with FileLock(folder / ".lock"), pytest.raises(SystemExit, match=r"another .* is at work"):
+        command.main(["--n", "2", "--out", str(folder)])
 
 
 def start(folder, *arguments):

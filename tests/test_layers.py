@@ -99,7 +99,7 @@ MAY_IMPORT = {
     "cliffwalk.results": {"numpy", "cliffwalk.cells"},
     "cliffwalk.plot": {"matplotlib", "numpy", "cliffwalk.cells", "cliffwalk.results"},
     "cliffwalk.report": {"numpy", "cliffwalk.cells", "cliffwalk.plot", "cliffwalk.results"},
-    "cliffwalk.command": {"tqdm", "command_line"}
+    "cliffwalk.command": {"filelock", "tqdm", "command_line"}
     | {"cliffwalk.cells", "cliffwalk.methods", "cliffwalk.networks", "cliffwalk.report"}
     | {"cliffwalk.results"},
     "launcher": {"zoo"},

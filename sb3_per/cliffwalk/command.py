@@ -8,6 +8,7 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
+from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from sb3_per.cliffwalk import methods, report, results
@@ -24,7 +25,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     asked = _parser().parse_args(arguments)
     family = _family(asked)
     asked.out.mkdir(parents=True, exist_ok=True)
-    run(family, asked.out, asked.jobs)
+    try:
+        # Two at work in one folder would write over each other's results.
+        with FileLock(asked.out / ".lock", timeout=0):
+            run(family, asked.out, asked.jobs)
+    except Timeout as error:
+        raise SystemExit(f"another sb3-per cliffwalk is at work in {asked.out}") from error
     report.show(asked.out)
 
 
