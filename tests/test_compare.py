@@ -131,6 +131,7 @@ def test_a_result_holds_returns_over_time_cost_versions_and_exact_hyperparameter
     assert {"sb3-per", "stable-baselines3", "rl-zoo3", "torch"} <= set(result["versions"])
     used = declare.load("smoke").environments["CartPole-v1"].hyperparameters
     assert result["settings"]["hyperparameters"] == used
+    assert result["built"]["optimizer"]["eps"] == 1e-8  # Adam's, which no setting names
 
 
 @pytest.mark.slow

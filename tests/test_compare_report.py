@@ -119,6 +119,18 @@ def test_a_variant_without_a_run_somewhere_is_left_out_of_the_whole(tmp_path):
     assert re.search(r"\| B-v0 \| per \| 0 \|", text)
 
 
+def test_runs_of_a_variant_whose_defaults_have_changed_are_named(tmp_path):
+    folder = grids.run_folder(tmp_path, grids.suite(seeds=2), final)
+    for cell in cells(grids.suite(seeds=2)):
+        eps = 0.01 if (cell.variant, cell.seed) == ("per", 1) else 1e-6
+        grids.finish(folder, cell, [0.0, 1.0, 1.0, 1.0], built={"buffer": {"eps": eps}})
+
+    _, text = written(folder, tmp_path / "report")
+
+    assert "**The runs of per in A-v0 differ in defaults of their models.**" in text
+    assert "runs of dqn" not in text
+
+
 def test_a_report_is_a_function_of_the_results(tmp_path):
     folder = grids.run_folder(tmp_path, grids.suite(), final)
 

@@ -157,6 +157,17 @@ def _made_by(contents: _Contents) -> Iterator[str]:
         "with the file from the run folder trains the same again."
     )
     yield "Made with " + ", ".join(f"{name} {' and '.join(each)}" for name, each in every.items())
+    for variant, environment in _built_differently(contents):
+        yield f"**The runs of {variant} in {environment} differ in defaults of their models.**"
     mixed = [name for name, each in every.items() if len(each) > 1]
     if mixed:
         yield f"**The runs differ in {', '.join(mixed)} as well.**"
+
+
+def _built_differently(contents: _Contents) -> list[tuple[str, str]]:
+    built: dict[tuple[str, str], list[object]] = {}
+    for run, result in zip(contents.runs, contents.found, strict=True):
+        found = built.setdefault((run.cell.variant, run.cell.environment), [])
+        if result.get("built") not in (None, *found):
+            found.append(result["built"])
+    return [names for names, found in built.items() if len(found) > 1]

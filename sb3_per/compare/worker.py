@@ -79,8 +79,9 @@ def train(cell: Cell, folder: Path, device: str) -> None:
             "evaluations": _evaluations(place),
             "evaluation_is_greedy": manager.deterministic_eval,
             **pace(model.num_timesteps, whole, evaluating),
+            "built": _built(model),
             "versions": _versions(),
-            "machine": {"device": str(model.device), "platform": platform.platform()},
+            "machine": {"device": str(model.device), "platform": _platform()},
         },
     )
 
@@ -136,6 +137,22 @@ def _evaluations(place: Path) -> dict[str, Any]:
             "returns": file["results"].tolist(),
             "lengths": file["ep_lengths"].tolist(),
         }
+
+
+def _built(model: Any) -> dict[str, Any]:
+    """What the settings leave to defaults, which another version may have changed."""
+    group = model.policy.optimizer.param_groups[0]
+    schedule = ("beta_initial", "beta_final", "beta_fraction", "double_q", "max_grad_norm", "tau")
+    built = {
+        "model": {name: getattr(model, name) for name in schedule if hasattr(model, name)},
+        "optimizer": {name: value for name, value in group.items() if name != "params"},
+        "buffer": getattr(model.replay_buffer, "prioritization_options", {}),
+    }
+    return dict(json.loads(json.dumps(built, default=str)))
+
+
+def _platform() -> str:
+    return "-".join([platform.system(), platform.machine(), *platform.libc_ver()])
 
 
 def _versions() -> dict[str, str]:
