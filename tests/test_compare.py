@@ -157,7 +157,7 @@ def test_a_report_of_real_runs_says_what_is_missing(ran):
     assert "smoke: 2 of 3 runs are finished." in printed
     assert "no claim can be made: fewer than 5 seeds" in printed
     text = (folder / "out" / "report" / "report.md").read_text()
-    assert "- wrong, CartPole-v1, seed 0" in text
+    assert "- CartPole-v1, seeds: wrong 0" in text
 
 
 @pytest.mark.slow
