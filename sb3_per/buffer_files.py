@@ -65,7 +65,7 @@ def pack_buffer(buffer: PrioritizedReplayBuffer) -> tuple[dict[str, Any], dict[s
         "kind": name,
         "observation_space": space_to_json(buffer.observation_space),
         "action_space": space_to_json(buffer.action_space),
-        "options": _options(buffer),
+        "options": buffer_options(buffer),
         "state": buffer.state(),
         "prioritization": {
             "name": _name_of(type(buffer.prioritization)),
@@ -102,7 +102,8 @@ def unpack_buffer(
     return buffer
 
 
-def _options(buffer: PrioritizedReplayBuffer) -> dict[str, Any]:
+def buffer_options(buffer: PrioritizedReplayBuffer) -> dict[str, Any]:
+    """What a buffer was built with, but for spaces, device and the kind of prioritization."""
     return {
         "buffer_size": buffer.n_slots,
         "n_envs": buffer.n_envs,

@@ -131,7 +131,12 @@ def test_a_result_holds_returns_over_time_cost_versions_and_exact_hyperparameter
     assert {"sb3-per", "stable-baselines3", "rl-zoo3", "torch"} <= set(result["versions"])
     used = declare.load("smoke").environments["CartPole-v1"].hyperparameters
     assert result["settings"]["hyperparameters"] == used
-    assert result["built"]["optimizer"]["eps"] == 1e-8  # Adam's, which no setting names
+    # Defaults, which no setting names: Adam's and the buffer's.
+    assert result["built"]["optimizer"]["eps"] == 1e-8
+    buffer = result["built"]["buffer"]
+    assert (buffer["alpha"], buffer["weight_normalization"]) == (0.6, "batch")
+    assert (buffer["prioritization"], buffer["stratified"]) == ("Proportional", True)
+    assert result_of(folder, "dqn")["built"]["buffer"] == {}
 
 
 @pytest.mark.slow

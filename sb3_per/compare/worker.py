@@ -18,6 +18,8 @@ import yaml
 from stable_baselines3.common.utils import set_random_seed
 
 from sb3_per import zoo
+from sb3_per.buffer_files import buffer_options
+from sb3_per.buffers import PrioritizedReplayBuffer
 from sb3_per.compare import results
 from sb3_per.compare.stopwatch import Clock, Stamp, pace
 from sb3_per.compare.suite import Cell
@@ -141,13 +143,16 @@ def _evaluations(place: Path) -> dict[str, Any]:
 
 def _built(model: Any) -> dict[str, Any]:
     """What the settings leave to defaults, which another version may have changed."""
-    group = model.policy.optimizer.param_groups[0]
+    group, buffer = model.policy.optimizer.param_groups[0], model.replay_buffer
     schedule = ("beta_initial", "beta_final", "beta_fraction", "double_q", "max_grad_norm", "tau")
     built = {
         "model": {name: getattr(model, name) for name in schedule if hasattr(model, name)},
         "optimizer": {name: value for name, value in group.items() if name != "params"},
-        "buffer": getattr(model.replay_buffer, "prioritization_options", {}),
+        "buffer": {},
     }
+    if isinstance(buffer, PrioritizedReplayBuffer):
+        kind = type(buffer.prioritization).__name__
+        built["buffer"] = {"prioritization": kind, **buffer_options(buffer)}
     return dict(json.loads(json.dumps(built, default=str)))
 
 
