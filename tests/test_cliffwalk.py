@@ -127,7 +127,12 @@ def test_the_oracle_gives_up_where_every_update_makes_linear_values_worse():
 
 @cache
 def median_updates(method, n=8):
-    return np.median([methods.updates_needed("tabular", method, n, seed)[0] for seed in range(20)])
+    return median_over(20, method, n)
+
+
+def median_over(n_seeds, method, n=8):
+    seeds = range(n_seeds)
+    return np.median([methods.updates_needed("tabular", method, n, seed).updates for seed in seeds])
 
 
 def agrees(median, reference):
@@ -171,6 +176,15 @@ def test_new_transitions_that_weigh_a_millionth_would_fail_that(monkeypatch):
     solved = [methods.updates_needed("tabular", "bad", 8, seed).solved for seed in range(5)]
 
     assert not any(solved)
+
+
+def test_an_initial_priority_of_a_millionth_costs_two_thirds_more(monkeypatch):
+    """All are let in with the same one, and its exponent makes that 2.5e-4, so nobody starves."""
+    low = partial(Proportional, alpha=0.6, initial_priority=1e-6)
+    monkeypatch.setitem(methods.METHODS, "low", partial(methods.prioritized, prioritization=low))
+
+    expected = pytest.approx(1936 / 1138, rel=0.15)
+    assert median_over(40, "low") / median_over(40, "proportional_alpha0.6") == expected
 
 
 def test_all_methods_start_from_the_same_memory_and_values(monkeypatch):

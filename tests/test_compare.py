@@ -184,6 +184,7 @@ def test_rl_zoos_commands_read_the_run_folder(ran, command):
     assert expected.get(command[0], "") in printed
     assert "not found" not in printed
     assert "No data" not in printed
+    assert "No artists" not in printed  # an empty plot
 
 
 @pytest.mark.slow

@@ -145,6 +145,22 @@ def test_a_report_is_a_function_of_the_results(tmp_path):
         assert first.read_bytes() == second.read_bytes()
 
 
+def test_more_variants_than_colours_get_a_panel_each_beside_the_baseline(tmp_path):
+    names = ["dqn", *(f"change_{index}" for index in range(8))]
+    suite = grids.suite(environments=("A-v0", "B-v0"), variants=names)
+    folder = grids.run_folder(tmp_path, suite, lambda cell: names.index(cell.variant) + cell.seed)
+
+    report.write(folder, tmp_path / "report")
+
+    # Matplotlib draws text as outlines and tells in a comment what they spell.
+    spelled = re.findall("<!-- (.*) -->", (tmp_path / "report" / "curves.svg").read_text())
+    assert [each for each in spelled if each.startswith("change_")] == 2 * names[1:]
+    assert [each for each in spelled if "dqn" in each] == [
+        "A-v0 (5 seeds); black: dqn",
+        "B-v0 (5 seeds); black: dqn",
+    ]
+
+
 def test_the_csv_has_a_row_for_each_run_and_nothing_for_a_threshold_not_reached(tmp_path):
     folder = grids.run_folder(tmp_path, grids.suite(seeds=1), final)
 

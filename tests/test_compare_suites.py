@@ -215,3 +215,12 @@ def test_what_rl_zoo_does_not_know_is_named_before_anything_runs(tmp_path, part,
     assert str(error.value).startswith("mine.yml: ")
     assert message in str(error.value)
     assert "did you mean" in str(error.value)
+
+
+def test_an_environment_that_cannot_be_made_is_named_before_anything_runs(tmp_path):
+    zoo.register()
+    with_kwargs = "    env_kwargs: {gravity: 5}\n    steps: 3000\n"
+    suite = declare.load(mine(tmp_path, GOOD.replace("    steps: 3000\n", with_kwargs)))
+
+    with pytest.raises(SuiteError, match=r"CartPole-v1\.env_kwargs .*'gravity': 5.*keyword"):
+        check_with_zoo(suite, "mine.yml")

@@ -17,7 +17,7 @@ from sb3_per.compare.summary import Comparison, select
 # Okabe and Ito's palette, which the colour-blind can tell apart; dashes repeat what colour says.
 _COLOURS = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#D55E00", "#0072B2", "#CC79A7")
 _DASHES = ("-", "--", "-.", ":")
-_COLUMNS = 2
+_COLUMNS, _SMALL_COLUMNS = 2, 4
 # Without dates, versions and random identifiers: equal results give equal files.
 _PLAIN = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
 _TITLES = {"final": "final score (IQM)", "area": "area under the curve (IQM)"}
@@ -25,17 +25,30 @@ _TITLES = {"final": "final score (IQM)", "area": "area under the curve (IQM)"}
 
 def curves(suite: Suite, runs: Sequence[Run], file: Path) -> None:
     """
-    Draw a panel for each environment, a line for each variant: interquartile mean over seeds, with
-    its 95 % interval as a band.
+    Draw learning curves: interquartile mean over seeds, with its 95 % interval as a band.
+
+    A panel for each environment has a line for each variant; where there are more variants than
+    colours, a panel for each variant has that and the baseline.
 
     :param file: Without an ending.
     """
+    one_for_all = len(suite.variants) <= len(_COLOURS)
+    figure = (_panels_of_environments if one_for_all else _panels_of_variants)(suite, runs)
+    _save(figure, file)
+
+
+def _panels_of_environments(suite: Suite, runs: Sequence[Run]) -> Figure:
     n_columns = min(_COLUMNS, len(suite.environments))
     n_rows = math.ceil(len(suite.environments) / n_columns)
     figure = Figure(figsize=(4.6 * n_columns, 3.3 * n_rows + 0.7), layout="constrained")
     panels = figure.subplots(n_rows, n_columns, squeeze=False).ravel()
     for panel, environment in zip(panels, suite.environments, strict=False):
-        _draw_curves(panel, suite, runs, environment)
+        for index, variant in enumerate(suite.variants):
+            _draw_curve(panel, select(runs, variant, environment), variant, index)
+        _dress(panel, suite, environment)
+        panel.set_title(_title(suite, runs, environment), fontsize=10)
+        panel.set_xlabel("steps")
+        panel.set_ylabel("return")
     for panel in panels[len(suite.environments) :]:
         panel.set_axis_off()
     handles = {
@@ -46,21 +59,43 @@ def curves(suite: Suite, runs: Sequence[Run], file: Path) -> None:
     figure.legend(
         handles.values(), handles.keys(), loc="outside lower center", ncols=5, frameon=False
     )
-    _save(figure, file)
+    return figure
 
 
-def _draw_curves(panel: Any, suite: Suite, runs: Sequence[Run], environment: str) -> None:
+def _panels_of_variants(suite: Suite, runs: Sequence[Run]) -> Figure:
+    others = [variant for variant in suite.variants if variant != suite.baseline]
+    n_rows = math.ceil(len(others) / _SMALL_COLUMNS)
+    height = (1.7 * n_rows + 0.5) * len(suite.environments)
+    figure = Figure(figsize=(9.2, height), layout="constrained")
+    parts = figure.subfigures(len(suite.environments), 1, squeeze=False).ravel()
+    for part, environment in zip(parts, suite.environments, strict=True):
+        beside = f"; black: {suite.baseline}"
+        part.suptitle(_title(suite, runs, environment) + beside, fontsize=10)
+        panels = part.subplots(n_rows, _SMALL_COLUMNS, squeeze=False, sharex=True, sharey=True)
+        for panel, variant in zip(panels.ravel(), others, strict=False):
+            _draw_curve(panel, select(runs, suite.baseline, environment), suite.baseline, 0)
+            _draw_curve(panel, select(runs, variant, environment), variant, 5)
+            _dress(panel, suite, environment)
+            panel.set_title(variant, fontsize=9)
+            panel.tick_params(labelsize=8)
+        for panel in panels.ravel()[len(others) :]:
+            panel.set_axis_off()
+        part.supxlabel("steps", fontsize=9)
+        part.supylabel("return", fontsize=9)
+    return figure
+
+
+def _draw_curve(panel: Any, found: Sequence[Run], label: str, index: int) -> None:
+    if not found:
+        return
+    middle, low, high = band(np.array([run.returns for run in found]))
+    colour, dashes = _COLOURS[index % len(_COLOURS)], _DASHES[index % len(_DASHES)]
+    panel.plot(found[0].steps, middle, dashes, linewidth=1.8, color=colour, label=label)
+    panel.fill_between(found[0].steps, low, high, color=colour, alpha=0.15, linewidth=0)
+
+
+def _dress(panel: Any, suite: Suite, environment: str) -> None:
     declared = suite.environments[environment]
-    n_seeds = []
-    for index, variant in enumerate(suite.variants):
-        found = select(runs, variant, environment)
-        n_seeds.append(len(found))
-        if not found:
-            continue
-        middle, low, high = band(np.array([run.returns for run in found]))
-        style = {"color": _COLOURS[index % len(_COLOURS)], "label": variant}
-        panel.plot(found[0].steps, middle, _DASHES[index % len(_DASHES)], linewidth=1.8, **style)
-        panel.fill_between(found[0].steps, low, high, color=style["color"], alpha=0.15, linewidth=0)
     for value, name in ((declared.threshold, "threshold"), (declared.score.random, "random")):
         panel.axhline(value, color="0.6", linewidth=0.8, zorder=0)
         right_end = panel.get_yaxis_transform()
@@ -74,13 +109,17 @@ def _draw_curves(panel: Any, suite: Suite, runs: Sequence[Run], environment: str
             ha="right",
             va="bottom",
         )
-    some = "" if min(n_seeds) == suite.seeds else f"{min(n_seeds)} to {max(n_seeds)} of "
-    panel.set_title(f"{environment} ({some}{suite.seeds} seeds)", fontsize=10)
     panel.set_xlim(0, declared.steps)
-    panel.set_xlabel("steps")
-    panel.set_ylabel("return")
     panel.xaxis.set_major_formatter(mpl.ticker.EngFormatter(sep=""))
     panel.spines[["top", "right"]].set_visible(False)
+
+
+def _title(suite: Suite, runs: Sequence[Run], environment: str) -> str:
+    n_seeds = {len(select(runs, variant, environment)) for variant in suite.variants}
+    if n_seeds == {suite.seeds}:
+        return f"{environment} ({suite.seeds} seeds)"
+    some = " to ".join(str(each) for each in sorted({min(n_seeds), max(n_seeds)}))
+    return f"{environment} ({some} of {suite.seeds} seeds)"
 
 
 def intervals(suite: Suite, comparisons: Sequence[Comparison], file: Path) -> None:

@@ -25,7 +25,7 @@ def check_with_zoo(suite: Suite, file: str) -> None:
     """
     :param file: Named in errors.
     :raises SuiteError: for an environment, an algorithm, a hyperparameter or an option of the
-        prioritized buffer that is not known.
+        prioritized buffer that is not known, and for an environment that cannot be made.
     """
     from rl_zoo3 import ALGOS
 
@@ -36,8 +36,14 @@ def check_with_zoo(suite: Suite, file: str) -> None:
         for environment, declared in suite.environments.items():
             place = f"{file}: environments.{environment}.hyperparameters"
             _check_hyperparameters(place, declared.hyperparameters, variant.algorithm)
-    for name in suite.environments:
+    for name, declared in suite.environments.items():
         _check_name(f"{file}: environments.{name}", name, list(gym.registry))
+        try:
+            gym.make(name, **declared.env_kwargs).close()
+        except Exception as error:
+            place = f"{file}: environments.{name}.env_kwargs"
+            made_with = f"{declared.env_kwargs}: {error}"
+            raise SuiteError(f"{place} must be what gym.make accepts, got {made_with}") from error
 
 
 def _check_hyperparameters(place: str, values: dict[str, Any], algorithm: str) -> None:
