@@ -15,6 +15,7 @@ import pytest
 from filelock import FileLock
 from huggingface_sb3 import EnvironmentName
 
+from examples import overestimation
 from sb3_per import launcher
 from sb3_per.compare import declare, results, worker
 from sb3_per.compare.suite import Cell, Evaluation, Variant
@@ -185,6 +186,22 @@ def test_rl_zoos_commands_read_the_run_folder(ran, command):
     assert "not found" not in printed
     assert "No data" not in printed
     assert "No artists" not in printed  # an empty plot
+
+
+@pytest.mark.slow
+def test_promises_of_trained_networks_stand_beside_what_they_earn(ran, capsys):
+    folder, _ = ran
+
+    found = overestimation.main(folder / "out", "CartPole-v1", n_episodes=2)
+
+    # A reward of 1 a step: the discounted return is (1 - gamma^return) / (1 - gamma).
+    promised, earned, undiscounted = found["per"][0]
+    assert [*found] == ["dqn", "per"]
+    assert 0 < promised < 100
+    assert 8 <= undiscounted <= 500
+    assert earned <= (1 - 0.99**undiscounted) / (1 - 0.99)  # Jensen, over the two episodes
+    row = f"| per | 1 | {promised:.0f} | {earned:.0f} | {undiscounted:.0f} |"
+    assert row in capsys.readouterr().out
 
 
 @pytest.mark.slow
