@@ -195,7 +195,7 @@ def test_the_report_says_what_differs_and_what_is_shared(tmp_path):
 
     _, text = written(tmp_path, tmp_path / "report")
 
-    assert re.search(r"\| double \| per_dqn \| `double_q=True`.*'stratified': False", text)
+    assert re.search(r"\| double \| per_dqn \| .*'stratified': False.*`double_q=True`", text)
     assert "| dqn | dqn |  |  |" in text
     assert "Shared in CartPole-v1: `policy=MlpPolicy`, `learning_rate=0.0023`" in text
     assert "| still explores |" in text

@@ -79,13 +79,25 @@ def test_classic_uses_rl_zoos_dqn_values_and_its_budget(environment):
 
 
 def test_classic_is_two_by_two_and_rank_based():
-    variants = declare.load("classic").variants
+    suite = declare.load("classic")
+    variants = suite.variants
 
-    assert list(variants) == ["dqn", "per", "double", "double_per", "rank"]
+    assert list(variants) == ["dqn", "uniform", "per", "double", "double_per", "rank"]
     assert variants["per"].overrides == {}
-    uniform = variants["double"].overrides
-    assert (uniform["beta_initial"], uniform["beta_final"]) == (0, 0)
-    assert uniform["replay_buffer_kwargs"] == {"alpha": 0, "stratified": False}
+    off = {"alpha": 0, "stratified": False}
+    assert variants["uniform"].overrides == {
+        "beta_initial": 0,
+        "beta_final": 0,
+        "replay_buffer_kwargs": off,
+    }
+    assert variants["double"].overrides == variants["uniform"].overrides | {"double_q": True}
+    pairs = [dataclasses.astuple(each) for each in suite.contrasts.values()]
+    assert pairs == [
+        ("per", "uniform"),
+        ("double_per", "double"),
+        ("double", "uniform"),
+        ("double_per", "per"),
+    ]
 
 
 def test_a_grid_is_ordered_by_seeds_so_that_a_part_of_it_is_balanced():
