@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from sb3_per.compare import declare, report, results
+from sb3_per.compare import declare, figures, report, results
 from sb3_per.compare.results import MixedResults
 from sb3_per.compare.section import SuiteError
 from sb3_per.compare.suite import Contrast, cells
@@ -54,6 +54,30 @@ def test_a_contrast_is_one_variant_over_another_that_is_not_the_baseline(tmp_pat
     assert re.search(rf"\| final {alone} \| 0.200 \[.*\] \| 1.00 \[.*\] \| better \|", text)
     assert re.search(rf"\| final {beside} \| -0.100 \[.*\] \| 0.00 \[.*\] \| worse \|", text)
     assert (tmp_path / "report" / "gains.png").exists()
+
+
+def test_a_collapse_in_one_environment_is_not_trimmed_away(tmp_path):
+    """Of four environments the interquartile mean leaves out the one in which all runs fail."""
+    suite = grids.suite(environments=("A-v0", "B-v0", "C-v0", "D-v0"), seeds=8)
+
+    def collapsing(cell):
+        is_collapse = (cell.variant, cell.environment) == ("per", "D-v0")
+        return cell.seed if is_collapse else 60 + cell.seed + (cell.variant == "per")
+
+    folder = grids.run_folder(tmp_path, suite, collapsing)
+
+    said, _ = written(folder, tmp_path / "report")
+
+    assert said.count("no difference shown; worse in D-v0") == 2
+
+
+def test_a_loss_within_the_margin_is_named_neither_in_one_environment_nor_in_all(tmp_path):
+    suite = grids.suite(environments=("A-v0", "B-v0"))
+    folder = grids.run_folder(tmp_path, suite, lambda cell: 60 - 3 * (cell.variant == "per"))
+
+    said, _ = written(folder, tmp_path / "report")
+
+    assert said.count("    worse, non-inferior\n") == 2
 
 
 def test_an_environment_of_its_own_tells_which_variant_is_better_there(tmp_path):
@@ -119,6 +143,51 @@ def test_a_variant_without_a_run_somewhere_is_left_out_of_the_whole(tmp_path):
     assert re.search(r"\| B-v0 \| per \| 0 \|", text)
 
 
+def test_the_whole_is_of_seeds_that_both_have_finished_everywhere(tmp_path):
+    """Equal variants, of which one has not finished the harder environment."""
+    suite = grids.suite(environments=("A-v0", "B-v0"), seeds=9)
+    hard = {"A-v0": 80, "B-v0": 10}
+    folder = grids.run_folder(tmp_path, suite, lambda cell: hard[cell.environment] + cell.seed / 9)
+    for cell in cells(suite):
+        if (cell.variant, cell.environment) == ("per", "B-v0") and cell.seed >= 6:
+            (results.cell_folder(folder, cell) / "result.json").unlink()
+
+    _, text = written(folder, tmp_path / "report")
+
+    assert re.search(r"\| final \| per \| \S+ \[.*\] \| 0\.000 \[.*\] \| 0\.50 \[", text)
+    spelled = (tmp_path / "report" / "intervals.svg").read_text()
+    assert "<!-- made_up: 6 to 9 of 9 seeds -->" in spelled
+
+
+def test_all_variants_are_inside_of_their_panel(tmp_path, monkeypatch):
+    """The first one drawn does not decide how far the axis goes."""
+    finals = {"dqn": 90, "better": 140, "worse": -50}
+    suite = grids.suite(variants=tuple(finals))
+    folder = grids.run_folder(tmp_path, suite, lambda cell: finals[cell.variant] + cell.seed)
+    drawn = {}
+    monkeypatch.setattr(figures, "_save", lambda figure, file: drawn.update({file.name: figure}))
+
+    report.write(folder, tmp_path / "report")
+
+    low, high = drawn["intervals"].axes[0].get_xlim()
+    assert low < -0.5
+    assert high > 1.44
+
+
+def test_next_to_no_gain_does_not_fill_its_panel(tmp_path, monkeypatch):
+    suite = dataclasses.replace(grids.suite(), contrasts={"a | b": Contrast("per", "dqn")})
+    folder = grids.run_folder(tmp_path, suite, lambda cell: 50 + (cell.variant == "per") / 10)
+    drawn = {}
+    monkeypatch.setattr(figures, "_save", lambda figure, file: drawn.update({file.name: figure}))
+
+    _, text = written(folder, tmp_path / "report")
+
+    low, high = drawn["gains"].axes[0].get_xlim()
+    assert low < -0.1
+    assert high > 0.1
+    assert r"| final | a \| b | per over dqn |" in text
+
+
 def test_runs_of_a_variant_whose_defaults_have_changed_are_named(tmp_path):
     folder = grids.run_folder(tmp_path, grids.suite(seeds=2), final)
     for cell in cells(grids.suite(seeds=2)):
@@ -129,6 +198,15 @@ def test_runs_of_a_variant_whose_defaults_have_changed_are_named(tmp_path):
 
     assert "**The runs of per in A-v0 differ in defaults of their models.**" in text
     assert "runs of dqn" not in text
+    assert "do not tell" not in text
+
+
+def test_runs_that_do_not_tell_their_defaults_are_counted(tmp_path):
+    folder = grids.run_folder(tmp_path, grids.suite(), final)
+
+    _, text = written(folder, tmp_path / "report")
+
+    assert "10 runs do not tell which defaults their models were built with." in text
 
 
 def test_a_report_is_a_function_of_the_results(tmp_path):

@@ -1,5 +1,6 @@
 """Estimates against numbers worked out by hand."""
 
+import itertools
 import math
 
 import numpy as np
@@ -41,7 +42,7 @@ def test_runs_of_all_environments_are_pooled():
 
 def test_runs_are_resampled_within_their_environment():
     # Every resample of either environment is itself; across environments it would not be.
-    estimate = pooled_mean([array(0, 0, 0), array(1, 1, 1)])
+    estimate = pooled_mean([array(0, 0, 0, 0, 0), array(1, 1, 1, 1, 1)])
 
     assert estimate == (0.5, 0.5, 0.5)
 
@@ -87,15 +88,16 @@ def test_equal_runs_are_no_improvement_and_no_difference():
 
 
 def test_a_difference_is_between_interquartile_means():
-    estimate = difference([array(4, 5, 6, 700)], [array(-900, 1, 2, 3)])
+    estimate = difference([array(4, 5, 6, 7, 700)], [array(-900, 1, 2, 3, 4)])
 
-    assert estimate.value == pytest.approx(5.5 - 1.5)
+    assert estimate.value == pytest.approx(6 - 2)
     assert estimate.low < 4 < estimate.high
 
 
-def test_a_single_run_has_no_interval():
-    _, low, high = pooled_mean([array(1, 2), array(3)])
+def test_fewer_than_five_runs_have_no_interval():
+    value, low, high = pooled_mean([array(1, 2, 3, 4, 5), array(3, 3, 3, 3)])
 
+    assert value == pytest.approx(3)
     assert math.isnan(low)
     assert math.isnan(high)
 
@@ -114,19 +116,20 @@ def test_intervals_cover_the_truth_about_as_often_as_they_say():
 
 
 def test_a_band_follows_the_interquartile_mean_at_each_evaluation():
-    curves = np.array([[0.0, 1.0, 5.0], [0.0, 2.0, 5.0], [0.0, 3.0, 5.0], [9.0, 40.0, 5.0]])
+    curves = np.array([[0.0, 5.0, 9.0]] * 4 + [[9.0, 5.0, 0.0]])
 
     middle, low, high = band(curves)
 
-    # Of a resample of four the middle two count. They are the largest value if three or four draws
-    # are, which has probability (4 * 3 + 1) / 256 = 5.1 %: more than the 2.5 % of a tail.
-    assert middle == pytest.approx([0.0, 2.5, 5.0])
-    assert low == pytest.approx([0.0, 1.0, 5.0])
-    assert high == pytest.approx([9.0, 40.0, 5.0])
+    # Of a resample of five the middle three count: their mean is 3, 6 or 9 if two, three or more
+    # draws are the odd one, which has probability 1 / 5. 3 or more are with 5.8 %, more than the
+    # 2.5 % of a tail, 4 or more with 0.7 %.
+    assert middle == pytest.approx([0.0, 5.0, 9.0])
+    assert low == pytest.approx([0.0, 5.0, 3.0])
+    assert high == pytest.approx([6.0, 5.0, 9.0])
 
 
-def test_a_band_of_a_single_run_has_no_width_to_show():
-    middle, low, high = band(np.array([[1.0, 2.0]]))
+def test_a_band_of_four_runs_has_no_width_to_show():
+    middle, low, high = band(np.array([[1.0, 2.0]] * 4))
 
     assert middle == pytest.approx([1.0, 2.0])
     assert np.isnan([low, high]).all()
@@ -169,19 +172,43 @@ def test_the_median_of_censored_times_is_the_time_by_which_half_have_arrived():
 
 
 @pytest.mark.parametrize(
-    ("interval", "lowest_gain", "n_seeds", "is_whole", "said"),
+    ("interval", "lowest_gain", "worse_in", "said"),
     [
-        ((0.7, 0.51, 0.9), 0.0, 5, True, "better"),
-        ((0.7, 0.5, 0.9), -0.05, 5, True, "no difference shown"),
-        ((0.3, 0.1, 0.5), -0.049, 5, True, "no difference shown, non-inferior"),
-        ((0.3, 0.1, 0.49), -0.01, 5, True, "worse"),
-        ((0.9, 0.8, 1.0), 0.3, 4, True, "no claim can be made: fewer than 5 seeds"),
-        ((0.9, 0.8, 1.0), 0.3, 5, False, "no claim can be made: cells are missing"),
+        ((0.7, 0.51, 0.9), -0.049, [], "better"),
+        ((0.7, 0.51, 0.9), -0.05, [], "better, but not shown to be non-inferior"),
+        ((0.7, 0.51, 0.9), 0.1, ["B"], "better, but not shown to be non-inferior; worse in B"),
+        ((0.7, 0.5, 0.9), -0.05, [], "no difference shown"),
+        ((0.3, 0.1, 0.5), -0.049, [], "no difference shown, non-inferior"),
+        ((0.3, 0.1, 0.5), 0.1, ["A", "B"], "no difference shown; worse in A, B"),
+        ((0.3, 0.1, 0.49), -0.05, [], "worse"),
+        ((0.3, 0.1, 0.49), -0.049, [], "worse, non-inferior"),
     ],
 )
-def test_a_claim_needs_an_interval_on_one_side_of_a_half_seeds_and_a_whole_grid(
-    interval, lowest_gain, n_seeds, is_whole, said
+def test_a_claim_looks_at_wins_at_the_size_of_losses_and_at_each_environment(
+    interval, lowest_gain, worse_in, said
 ):
     differs = Estimate(0.5, lowest_gain, 0.9)
 
-    assert claim(Estimate(*interval), differs, n_seeds, is_whole) == said
+    assert claim(Estimate(*interval), differs, worse_in, 5, is_whole=True) == said
+
+
+def test_a_claim_needs_five_seeds_and_a_whole_grid():
+    improved, differs = Estimate(0.9, 0.8, 1.0), Estimate(0.5, 0.4, 0.6)
+
+    too_few = claim(improved, differs, [], 4, is_whole=True)
+    a_part = claim(improved, differs, [], 5, is_whole=False)
+
+    assert too_few == "no claim can be made: fewer than 5 seeds"
+    assert a_part == "no claim can be made: cells are missing"
+
+
+def test_equal_returns_are_ties_in_whatever_order_they_came():
+    # In floating point 0.1 + 0.7 + 0.6 is not 0.6 + 0.7 + 0.1.
+    suite = grids.changed(grids.suite(), "A-v0", score=Score(random=0.002, solved=0.85, source=""))
+    scored = [
+        run_of(cells(suite)[0], grids.measured(returns), suite.environments["A-v0"])
+        for returns in itertools.permutations([0.1, 0.7, 0.6, 0.45])
+    ]
+
+    assert len({each.area for each in scored}) == 1
+    assert len({each.final for each in scored}) == 4  # which of the four is not among the last

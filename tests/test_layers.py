@@ -66,7 +66,7 @@ MAY_IMPORT = {
     "compare.results": {"archive", "compare.suite"},
     "compare.stopwatch": {"numpy", "stable_baselines3"},
     "compare.worker": {"numpy", "rl_zoo3", "stable_baselines3", "torch", "yaml"}
-    | {"compare.results", "compare.stopwatch", "compare.suite", "zoo"},
+    | {"buffer_files", "buffers", "compare.results", "compare.stopwatch", "compare.suite", "zoo"},
     "compare.engine": {"compare.results", "compare.suite"},
     "compare.run": {"compare.engine", "compare.suite"},
     "compare.progress": {"rich", "compare.engine", "compare.suite"},
@@ -77,7 +77,8 @@ MAY_IMPORT = {
     "compare.figures": {"matplotlib", "numpy", "compare.scores", "compare.statistics"}
     | {"compare.suite", "compare.summary"},
     "compare.report": {"archive", "compare.declare", "compare.figures", "compare.results"}
-    | {"compare.scores", "compare.section", "compare.suite", "compare.summary", "compare.tables"},
+    | {"compare.scores", "compare.section", "compare.statistics", "compare.suite"}
+    | {"compare.summary", "compare.tables"},
     "compare.command": {"filelock", "rich", "command_line", "compare.declare", "compare.engine"}
     | {"compare.progress", "compare.report", "compare.results", "compare.run", "compare.section"}
     | {"compare.suite", "compare.zoo_check"},

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from sb3_per.compare.scores import Run
 from sb3_per.compare.statistics import Estimate, band
 from sb3_per.compare.suite import Suite
-from sb3_per.compare.summary import Comparison, select
+from sb3_per.compare.summary import MARGIN, Comparison, select
 
 # Okabe and Ito's palette, which the colour-blind can tell apart; dashes repeat what colour says.
 _COLOURS = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#D55E00", "#0072B2", "#CC79A7")
@@ -116,10 +116,7 @@ def _dress(panel: Any, suite: Suite, environment: str) -> None:
 
 def _title(suite: Suite, runs: Sequence[Run], environment: str) -> str:
     n_seeds = {len(select(runs, variant, environment)) for variant in suite.variants}
-    if n_seeds == {suite.seeds}:
-        return f"{environment} ({suite.seeds} seeds)"
-    some = " to ".join(str(each) for each in sorted({min(n_seeds), max(n_seeds)}))
-    return f"{environment} ({some} of {suite.seeds} seeds)"
+    return f"{environment} ({_seeds(suite, n_seeds)})"
 
 
 def intervals(suite: Suite, comparisons: Sequence[Comparison], file: Path) -> None:
@@ -135,7 +132,7 @@ def intervals(suite: Suite, comparisons: Sequence[Comparison], file: Path) -> No
     }
     if not names:
         return
-    figure, rows = _pairs_of_panels(comparisons, f" over {suite.baseline}")
+    figure, rows = _pairs_of_panels(suite, comparisons, f" over {suite.baseline}")
     for each, left, right in rows:
         height, colour = names.index(each.variant), colours[each.variant]
         _draw_interval(left, each.score, height, colour)
@@ -143,11 +140,12 @@ def intervals(suite: Suite, comparisons: Sequence[Comparison], file: Path) -> No
             _draw_interval(right, each.improvement, height, colour)
         left.set_title(_TITLES[each.measure], fontsize=10)
         left.set_xlabel("0: random policy, 1: solved", fontsize=8)
-        left.set_xlim(*_with_zero_and_one(left.get_xlim()))
+    for _, left, _ in rows:
+        _show(left, 0, 1)
     _save(figure, file)
 
 
-def gains(comparisons: Sequence[Comparison], file: Path) -> None:
+def gains(suite: Suite, comparisons: Sequence[Comparison], file: Path) -> None:
     """
     Draw a row for each measure: what each contrast adds to the interquartile mean, and its
     probability of improvement, with 95 % intervals.
@@ -157,24 +155,29 @@ def gains(comparisons: Sequence[Comparison], file: Path) -> None:
     if not comparisons:
         return
     names = list(dict.fromkeys(each.variant for each in comparisons))
-    figure, rows = _pairs_of_panels(comparisons, "")
+    figure, rows = _pairs_of_panels(suite, comparisons, "")
     for each, left, right in rows:
         for panel, estimate in ((left, each.difference), (right, each.improvement)):
             if estimate is not None:
                 _draw_interval(panel, estimate, names.index(each.variant), _COLOURS[0])
         left.set_title(f"gain in {_TITLES[each.measure]}", fontsize=10)
+        left.set_xlabel(f"1: from random to solved; dotted: margin of {MARGIN}", fontsize=8)
         left.axvline(0, color="0.6", linewidth=0.8, zorder=0)
+        left.axvline(-MARGIN, color="0.6", linewidth=0.8, linestyle=":", zorder=0)
+    for _, left, _ in rows:
+        _show(left, -0.1, 0.1)  # no more than this, and next to nothing would fill the panel
     _save(figure, file)
 
 
 def _pairs_of_panels(
-    comparisons: Sequence[Comparison], over: str
+    suite: Suite, comparisons: Sequence[Comparison], over: str
 ) -> tuple[Figure, list[tuple[Comparison, Any, Any]]]:
     """A pair of panels for each measure, and to each comparison its pair."""
     measures = list(dict.fromkeys(each.measure for each in comparisons))
     names = list(dict.fromkeys(each.variant for each in comparisons))
-    size = (8.4, (0.34 * len(names) + 0.95) * len(measures))
+    size = (8.4, (0.34 * len(names) + 0.95) * len(measures) + 0.3)
     figure = Figure(figsize=size, layout="constrained")
+    figure.suptitle(f"{suite.name}: {_seeds(suite, {each.n_seeds for each in comparisons})}")
     panels = figure.subplots(len(measures), 2, sharey=True, squeeze=False)
     for left, right in panels:
         right.set_title(f"probability of improvement{over}", fontsize=10)
@@ -189,14 +192,23 @@ def _pairs_of_panels(
 
 
 def _draw_interval(panel: Any, estimate: Estimate, height: int, colour: str) -> None:
-    panel.plot(
-        [estimate.low, estimate.high], [height, height], color=colour, linewidth=3, alpha=0.4
-    )
+    ends, style = [estimate.low, estimate.high], {"linewidth": 3, "alpha": 0.4}
+    panel.plot(ends, [height, height], color=colour, solid_capstyle="butt", **style)
     panel.plot([estimate.value], [height], "o", color=colour, markersize=5)
 
 
-def _with_zero_and_one(limits: tuple[float, float]) -> tuple[float, float]:
-    return min(limits[0], -0.02), max(limits[1], 1.02)
+def _show(panel: Any, low: float, high: float) -> None:
+    """Widen a panel in which all is drawn, so that it reaches from one value to the other."""
+    left, right = panel.get_xlim()
+    margin = 0.02 * (high - low)
+    panel.set_xlim(min(left, low - margin), max(right, high + margin))
+
+
+def _seeds(suite: Suite, n_seeds: set[int]) -> str:
+    if n_seeds == {suite.seeds}:
+        return f"{suite.seeds} seeds"
+    some = " to ".join(str(each) for each in sorted({min(n_seeds), max(n_seeds)}))
+    return f"{some} of {suite.seeds} seeds"
 
 
 def _save(figure: Figure, file: Path) -> None:

@@ -8,27 +8,39 @@ from sb3_per.archive import new_file
 from sb3_per.compare import declare, figures, results, tables
 from sb3_per.compare.scores import FINAL_EVALUATIONS, Run, run_of
 from sb3_per.compare.section import SuiteError
+from sb3_per.compare.statistics import LEAST_RUNS
 from sb3_per.compare.suite import Cell, Suite, cells
-from sb3_per.compare.summary import LEAST_SEEDS, MARGIN, Comparison, compare, contrasts
+from sb3_per.compare.summary import MARGIN, Comparison, compare, contrasts
 
 _METHOD = f"""\
 Scores are 0 at a random policy's return and 1 at the solved one (below). *final* is the mean of a
-run's last {FINAL_EVALUATIONS} evaluations, *area* the mean of all of them. IQM: interquartile mean.
-Brackets and bands hold 95 % bootstrap intervals (percentile, resampling the runs within each
-environment). The probability of improvement P is that of a run of the variant over a run of the
-baseline, mean over environments; ties count half. "Better" is claimed only where its interval lies
-above 0.5, and nothing with fewer than {LEAST_SEEDS} seeds; "non-inferior" where no difference is
-shown and the interval of the difference of IQMs lies above -{MARGIN}. Claims are not corrected for
-their number. P of a single environment is that of the final score. A threshold is reached at the
-first evaluation whose mean return is as large; runs that never do count as beyond the end. Steps
-per second leave evaluations out; CPU seconds are what a busy machine distorts least."""
+run's last {FINAL_EVALUATIONS} evaluations, *area* the mean of all of them. IQM: interquartile mean
+over environments and seeds; of seeds, those that both variants have finished everywhere. Brackets
+and bands hold 95 % bootstrap intervals (percentile, resampling the runs within each environment);
+of fewer than {LEAST_RUNS} runs there are none. The probability of improvement P is that of a run of
+the variant over a run of the baseline, mean over environments; ties count half.
+
+"Better" and "worse" are claimed only where the interval of P lies on one side of 0.5,
+"non-inferior" where that of the difference of IQMs lies above -{MARGIN}, and nothing with fewer
+than {LEAST_RUNS} seeds. Since the interquartile mean leaves out the worst quarter of all runs,
+which may be all of one environment, "non-inferior" is also withheld where an environment of its own
+has an interval of P below 0.5 and one of the difference that reaches below -{MARGIN}: it is named.
+Claims are not corrected for their number. With five seeds in one environment, two equal variants
+are told apart in about one comparison of ten rather than of twenty, and seeds that are added after
+a look at the report make that more.
+
+P of a single environment is that of the final score. A threshold is reached at the first
+evaluation whose mean return is as large; runs that never do count as beyond the end. Steps per
+second leave evaluations out; CPU seconds are what a busy machine distorts least."""
 _FAIR = """\
 Within an environment all variants share hyperparameters, network, steps, seeds and evaluation. What
-differs is this, and nothing else:"""
-_FUSED = """\
-`per_dqn` updates parameters by torch's fused Adam, `dqn` by its plain one: the same formula, whose
-other rounding moves single runs as another seed does. It is faster, which the steps per second
-show."""
+differs is this:"""
+_ALGORITHMS = """\
+Between the algorithms more differs: `per_dqn` updates parameters by torch's fused Adam, `dqn` by
+its plain one, the same formula with other rounding (it is faster, which the steps per second show);
+and `per_dqn` draws batches from a random stream of its own, where `dqn` takes them from the one
+that also says when to explore. Either moves single runs as another seed does, and the `per_dqn`
+variants of a seed begin with the same exploration, so that they share some of their luck."""
 
 
 class _Contents(NamedTuple):
@@ -57,7 +69,7 @@ def write(folder: Path, out: Path) -> list[str]:
     out.mkdir(parents=True, exist_ok=True)
     figures.curves(suite, runs, out / "curves")
     figures.intervals(suite, comparisons, out / "intervals")
-    figures.gains(gains, out / "gains")
+    figures.gains(suite, gains, out / "gains")
     tables.write_csv(tables.of_runs(runs), out / "runs.csv")
     parts = [*_heading(contents), *_gains(suite, gains)]
     parts += [*_findings(contents, comparisons), *_settings(contents)]
@@ -140,7 +152,7 @@ def _settings(contents: _Contents) -> Iterator[str]:
     yield f"## What is compared\n\n{_FAIR}"
     yield tables.markdown(tables.of_variants(contents.suite))
     if {"dqn", "per_dqn"} <= {each.algorithm for each in contents.suite.variants.values()}:
-        yield _FUSED
+        yield _ALGORITHMS
     yield tables.markdown(tables.of_tasks(contents.suite, contents.runs))
     for name, each in contents.suite.environments.items():
         yield f"Shared in {name}: {tables.listed(each.hyperparameters | each.env_kwargs)}"
@@ -157,6 +169,9 @@ def _made_by(contents: _Contents) -> Iterator[str]:
         "with the file from the run folder trains the same again."
     )
     yield "Made with " + ", ".join(f"{name} {' and '.join(each)}" for name, each in every.items())
+    n_untold = sum("built" not in result for result in contents.found)
+    if n_untold:
+        yield f"{n_untold} runs do not tell which defaults their models were built with."
     for variant, environment in _built_differently(contents):
         yield f"**The runs of {variant} in {environment} differ in defaults of their models.**"
     mixed = [name for name, each in every.items() if len(each) > 1]

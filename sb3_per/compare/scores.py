@@ -57,8 +57,9 @@ def run_of(cell: Cell, result: dict[str, Any], environment: Environment) -> Run:
         steps=steps,
         returns=returns,
         final_return=float(returns[-FINAL_EVALUATIONS:].mean()),
-        final=float(scores[-FINAL_EVALUATIONS:].mean()),
-        area=float(scores.mean()),
+        # Rounded, so that equal returns are ties, whatever the order in which they were added.
+        final=round(float(scores[-FINAL_EVALUATIONS:].mean()), 9),
+        area=round(float(scores.mean()), 9),
         reached=float(hits[0]) if hits.size else np.inf,
         steps_per_second=result["steps_per_second"],
         steps_per_cpu_second=result["steps_per_cpu_second"],

@@ -13,13 +13,15 @@ Strata = Sequence[FloatArray]
 # From strata, (..., n_runs) each, to values, (...,).
 Statistic = Callable[..., FloatArray]
 
+LEAST_RUNS = 5  # in an environment; of fewer, resampling makes intervals that are far too narrow
+
 _N_RESAMPLES = 5000
 _SEED = 0  # a report is a function of its results
 _CONFIDENCE = 0.95
 
 
 class Estimate(NamedTuple):
-    """A value and the ends of its 95 % interval; these are NaN where a single run tells nothing."""
+    """A value and the ends of its 95 % interval; these are NaN where runs are too few."""
 
     value: float
     low: float
@@ -39,11 +41,11 @@ def interquartile_mean(scores: FloatArray, axis: int = -1) -> FloatArray:
 def band(curves: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """
     :param curves: A row for each run, shape (n_runs, E).
-    :return: Interquartile mean over runs and the ends of its interval, shape (E,) each; for a
-        single run the interval is NaN.
+    :return: Interquartile mean over runs and the ends of its interval, shape (E,) each; the
+        interval is NaN where runs are too few.
     """
     middle = interquartile_mean(curves, axis=0)
-    if len(curves) == 1:
+    if len(curves) < LEAST_RUNS:
         unknown = np.full(middle.shape, np.nan)
         return middle, unknown, unknown
     return middle, *_interval([curves], interquartile_mean, axis=0)
@@ -84,7 +86,7 @@ def _estimate(statistic: Statistic, *groups: Strata) -> Estimate:
     """Runs are drawn anew within each environment: each is a sample of its own to SciPy."""
     value = float(statistic(*groups))
     flat = [runs for strata in groups for runs in strata]
-    if any(len(runs) == 1 for runs in flat):
+    if any(len(runs) < LEAST_RUNS for runs in flat):
         return Estimate(value, np.nan, np.nan)
 
     def of_flat(*runs: FloatArray, axis: int) -> FloatArray:

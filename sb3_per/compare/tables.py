@@ -168,7 +168,7 @@ def markdown(rows: Sequence[Row]) -> str:
     """:return: A table with the columns of all rows."""
     columns = _columns(rows)
     lines = [columns, ["---"] * len(columns)]
-    lines += [[text(row.get(column)) for column in columns] for row in rows]
+    lines += [[text(row.get(column)).replace("|", "\\|") for column in columns] for row in rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
