@@ -84,8 +84,6 @@ def unpack_buffer(
     header = archive.header["buffer"]
     stored = header["prioritization"]
     kind = PRIORITIZATIONS.get(stored["name"]) or prioritization or "proportional"
-    rule = f"the buffer in {archive.path} needs prioritization={stored['name']}"
-    require(_name_of(kind) == stored["name"], rule, prioritization)
     buffer = _KINDS[header["kind"]](
         observation_space=space_from_json(header["observation_space"]),
         action_space=space_from_json(header["action_space"]),
@@ -93,6 +91,9 @@ def unpack_buffer(
         prioritization=kind,
         **header["options"],
     )
+    # Of what was built: the callable may be a partial, or any other function.
+    rule = f"the buffer in {archive.path} needs prioritization={stored['name']}"
+    require(_name_of(type(buffer.prioritization)) == stored["name"], rule, prioritization)
     buffer.restore(header["state"])
     for name, view in buffer.storage().items():
         archive.read_into(name, view)

@@ -55,8 +55,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
     A transition lives in a slot: ``row * n_envs + env``. Invariant: a slot that must not be drawn
     (never written, or the write head of memory-optimised storage) has probability 0.
 
-    The order within a batch means nothing, but stratified batches come sorted by slot: shuffle
-    before splitting one.
+    The order within a batch means nothing, but stratified batches are in some order, by slot or by
+    rank: shuffle before splitting one.
 
     :param args: As for ``ReplayBuffer``: buffer_size, observation_space, action_space, device,
         n_envs, ...
@@ -64,7 +64,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         ``ReplayBuffer``'s.
     :param prioritization: ``"proportional"``: P(i) from abs(TD error)^alpha; ``"rank"``: from its
         rank; or a class of your own that obeys ``sb3_per.priorities.Prioritization``, called with
-        the number of slots and the options below up to ``new_priority``.
+        the number of slots, the options below up to ``new_priority``, and ``track_smallest``:
+        whether draws have to tell the smallest probability of all.
     :param alpha: How much prioritization, in [0, 1]; 0 is uniform sampling.
     :param beta: Exponent of the importance-sampling weights, in [0, 1]; an attribute that the
         algorithm moves.
@@ -146,6 +147,15 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         self._beta = float(beta)
 
     @property
+    def alpha(self) -> float:
+        """How much prioritization: it stays what it is."""
+        return float(self.prioritization_options["alpha"])
+
+    @alpha.setter
+    def alpha(self, alpha: float) -> None:
+        require(alpha == self.alpha, f"alpha stays {self.alpha}: make a new buffer", alpha)
+
+    @property
     def prioritization(self) -> Prioritization:
         """Who is drawn how often."""
         self._let_in()
@@ -178,9 +188,10 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         self._batches_without_update = state["batches_without_update"]
 
     def reset(self) -> None:
-        """Empty the buffer. The random stream goes on, and draws still wait for their TD errors."""
+        """Empty the buffer. The random stream goes on; TD errors that are awaited will be late."""
         super().reset()
         self._n_new_rows = 0
+        self._draw_log.overwrite(np.arange(self.n_slots))
         self._prioritization.clear()
 
     def sample(  # type: ignore[override]  # SB3's six fields come first, but a NamedTuple cannot be extended
@@ -261,6 +272,10 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             same_length, "TD errors must be as many as slots", f"{len(td_errors)}, {len(slots)}"
         )
         first = first_bad_update(slots, td_errors, self.n_stored)
+        if first >= 0 and slots[first] >= self.n_stored:  # maybe drawn before the buffer was reset
+            is_late = self._draw_log.are_late(slots)
+            slots, td_errors = slots[~is_late], td_errors[~is_late]
+            first = first_bad_update(slots, td_errors, self.n_stored)
         if first >= 0:
             slot, td_error = int(slots[first]), td_errors[first]
             stored = bool(0 <= slot < self.n_stored)

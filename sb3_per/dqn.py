@@ -105,12 +105,22 @@ class PERDQN(DQN):
             )
         return {**self.replay_buffer_kwargs, **options, "beta": self.beta_initial}
 
-    def _setup_learn(self, *args: Any, **kwargs: Any) -> tuple[int, BaseCallback]:
-        last_observations = self._last_obs
-        total_timesteps, callback = super()._setup_learn(*args, **kwargs)
-        if self._last_obs is not last_observations:  # the environments were reset
+    def _setup_learn(
+        self,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        reset_num_timesteps: bool = True,
+        *args: Any,
+        **kwargs: Any,
+    ) -> tuple[int, BaseCallback]:
+        # SB3's own condition for a reset of the environments, of which it leaves no other trace.
+        is_reset = reset_num_timesteps or self._last_obs is None
+        ready = super()._setup_learn(
+            total_timesteps, callback, reset_num_timesteps, *args, **kwargs
+        )
+        if is_reset:
             self.replay_buffer.end_episodes()
-        return total_timesteps, callback
+        return ready
 
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
         """As ``DQN.train``, on batches drawn by priority."""

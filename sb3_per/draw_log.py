@@ -40,6 +40,12 @@ class DrawLog:
         """Something new is put into slots, shape (n,)."""
         _overwrite(self._states, slots)
 
+    def are_late(self, slots: IntArray) -> NDArray[np.bool_]:
+        """Which slots, shape (B,), were overwritten while TD errors were awaited; any numbers."""
+        known = (slots >= 0) & (slots < len(self._states))
+        late: NDArray[np.bool_] = known & (self._states[slots * known] == _OVERWRITTEN)
+        return late
+
     def settle(self, slots: IntArray) -> tuple[NDArray[np.bool_], int]:
         """TD errors of slots, shape (B,), have come; returns which in time, and how many late."""
         in_time, n_late = _settle(self._states, slots)

@@ -31,7 +31,7 @@ class SlotReplayBuffer(ReplayBuffer):
 
     def __init__(self, *args: Any, n_steps: int = 1, gamma: float = 0.99, **kwargs: Any) -> None:
         require(
-            isinstance(n_steps, int) and n_steps >= 1,
+            isinstance(n_steps, int | np.integer) and n_steps >= 1,
             "n_steps must be a whole number of at least 1",
             n_steps,
         )
@@ -42,7 +42,7 @@ class SlotReplayBuffer(ReplayBuffer):
             "n_steps must be 1 with optimize_memory_usage",
             n_steps,
         )
-        self.n_steps = n_steps
+        self.n_steps = int(n_steps)
         self.gamma = gamma
 
     @property
@@ -106,6 +106,8 @@ class SlotReplayBuffer(ReplayBuffer):
         self.dones[row] = done
         if self.handle_timeout_termination:
             self.timeouts[row] = [info.get("TimeLimit.truncated", False) for info in infos]
+        else:
+            self.timeouts[row] = 0  # what `end_episodes` has noted of the transition before
         self._advance()
 
     def _put(self, store: Any, row: int, observations: Any) -> None:

@@ -39,14 +39,14 @@ def restore_streams(
     model: BaseAlgorithm, plain: dict[str, Any], arrays: dict[str, NDArray[np.uint8]]
 ) -> None:
     """
-    Let all streams go on from states of ``streams_of``; the environments are reset before.
+    Let all streams go on from states of ``streams_of``.
 
     A GPU that was not there then, or is not here now, is passed over, and so is an environment
     without a stream.
     """
     env = model.get_env()
     if env is not None:
-        env.reset()  # seeds that wait for the first reset would start the streams anew
+        env.unwrapped._reset_seeds()  # they wait for a reset, and would start the streams anew
         # Stored without an environment, a model has no states of theirs.
         pairs = zip(_generators(env), plain["environments"], strict=False)
         for i, (generator, state) in enumerate(pairs):

@@ -1,5 +1,6 @@
 import json
 import tracemalloc
+from functools import partial
 
 import numpy as np
 import pytest
@@ -190,6 +191,16 @@ def test_a_prioritization_that_offers_its_state_is_stored_and_named_on_loading(p
     for wrong in (None, Proportional):
         with pytest.raises(ValueError, match=r"buffer.npz needs prioritization=Storable, got"):
             load_buffer(path, "cpu", prioritization=wrong)
+
+
+def test_a_function_that_makes_a_prioritization_loads_what_it_made(path):
+    buffer = make(20, prioritization=partial(Storable), alpha=0.9)
+    buffer.update_priorities([1, 2], [3.0, 4.0])
+    save_buffer(buffer, path)
+
+    assert_same_buffer(load_buffer(path, "cpu", prioritization=partial(Storable)), buffer)
+    with pytest.raises(ValueError, match=r"needs prioritization=Storable, got"):
+        load_buffer(path, "cpu", prioritization=partial(Proportional))
 
 
 def test_a_prioritization_that_would_lose_what_it_adds_is_refused(path):

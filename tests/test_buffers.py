@@ -12,6 +12,7 @@ from stable_baselines3.common.save_util import load_from_pkl, save_to_pkl
 
 from sb3_per import PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
 from sb3_per.draws import Draw
+from sb3_per.proportional import Proportional
 
 MEMORY_OPTIMISED = {"optimize_memory_usage": True, "handle_timeout_termination": False}
 
@@ -149,15 +150,21 @@ def test_extend_adds_what_as_many_adds_would():
 def test_reset_empties_the_buffer_forgets_priorities_and_drops_errors_that_come_later():
     buffer = make(64)
     buffer.update_priorities(np.arange(64), np.arange(64.0) + 9)
-    assert {0, 1, 2} <= set(buffer.sample(5000).slots.tolist())
+    assert {0, 1, 2, 9} <= set(buffer.sample(5000).slots.tolist())
 
     fill(buffer, 5)  # not drawn from before the buffer is emptied
     buffer.reset()
     with pytest.raises(ValueError, match="got 0"):
         buffer.sample(1)
     fill(buffer, 3)
-    buffer.update_priorities([0, 1, 2], [50.0, 50.0, 50.0])  # too late: of what was there before
+    with pytest.raises(ValueError, match="got -1"):
+        buffer.update_priorities([9, -1], [50.0, 50.0])
+    # Too late: of what was there before, and where nothing is yet.
+    buffer.update_priorities([0, 1, 2, 9], [50.0, 50.0, 50.0, 50.0])
     assert buffer.prioritization.largest_priority == 1.0
+    for wrong in (9, 64, -1):  # nothing is awaited of 9 any more
+        with pytest.raises(ValueError, match=rf"a slot must lie in \[0, 3\), .* got {wrong}"):
+            buffer.update_priorities([0, wrong], [1.0, 1.0])
     buffer.update_priorities([0, 1, 2], [1.0, 1.0, 2.0])
 
     shares = buffer.prioritization.probabilities(np.arange(64))
@@ -462,7 +469,37 @@ def test_alpha_cannot_change_since_what_is_stored_was_raised_to_it(prioritizatio
     with pytest.raises(ValueError, match=r"alpha stays 0.5: make a new buffer, got 0.7"):
         buffer.prioritization.alpha = 0.7
 
-    assert buffer.prioritization.alpha == 0.5
+    with pytest.raises(ValueError, match=r"alpha stays 0.5: make a new buffer, got 0.7"):
+        buffer.alpha = 0.7
+    buffer.alpha = 0.5
+
+    assert buffer.prioritization.alpha == buffer.alpha == 0.5
+
+
+class AsDocumented(Proportional):
+    """Takes what the buffer's documentation says, and nothing else."""
+
+    def __init__(
+        self,
+        n_slots,
+        *,
+        alpha,
+        eps,
+        td_error_clip,
+        initial_priority,
+        new_priority,
+        track_smallest,
+    ):
+        super().__init__(n_slots, alpha=alpha, eps=eps, track_smallest=track_smallest)
+        self.rest = (td_error_clip, initial_priority, new_priority)
+
+
+def test_a_class_of_ones_own_is_called_with_the_documented_options():
+    buffer = make(4, prioritization=AsDocumented, alpha=0.3, weight_normalization="buffer")
+
+    assert buffer.prioritization.alpha == 0.3
+    assert buffer.prioritization.rest == (None, 1.0, "max_seen")
+    assert buffer.sample(2).weights.max() <= 1
 
 
 def test_beta_is_checked_when_it_is_moved():

@@ -7,7 +7,13 @@ from checks import assert_same_buffer, check_valid
 from corridor import Corridor, DictCorridor, NotingPERDQN, WithDropout, make
 from stable_baselines3 import DQN
 from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.vec_env import SubprocVecEnv, VecNormalize
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import (
+    DummyVecEnv,
+    SubprocVecEnv,
+    VecFrameStack,
+    VecNormalize,
+)
 
 from examples.custom_priorities import SeldomReplayed
 from sb3_per import (
@@ -181,6 +187,30 @@ def test_a_buffer_taken_over_in_mid_run_does_not_join_two_episodes():
     batch = taken.gather(np.array([41, 42, 43]))
 
     np.testing.assert_allclose(batch.discounts.flatten(), [0.99**3, 0.99**2, 0.99], rtol=1e-6)
+
+
+def test_training_again_does_not_join_two_episodes_of_stacked_observations():
+    """``VecFrameStack`` gives the same array for every reset, filled anew."""
+    model = make(VecFrameStack(DummyVecEnv([Corridor]), 2), kind=PERDQN, n_steps=3)
+
+    model.learn(44)
+    model.learn(5)
+    batch = model.replay_buffer.gather(np.array([41, 42, 43]))
+
+    np.testing.assert_allclose(batch.discounts.flatten(), [0.99**3, 0.99**2, 0.99], rtol=1e-6)
+
+
+def test_an_environment_that_refuses_early_resets_goes_on(tmp_path):
+    def strict():
+        return Monitor(Corridor(), allow_early_resets=False)
+
+    model = make(strict(), kind=PERDQN).learn(20)  # two episodes
+    save_checkpoint(model, tmp_path / "checkpoint")
+
+    resumed = load_checkpoint(tmp_path / "checkpoint", strict(), "cpu")
+    resumed.learn(10, reset_num_timesteps=False)
+
+    assert resumed.num_timesteps == 30
 
 
 def test_other_numbers_of_environments_are_refused(tmp_path):

@@ -157,6 +157,22 @@ def test_episodes_that_are_broken_off_end_as_by_a_time_limit():
     assert gathered.next_observations[:, 0].tolist() == [4, 4, 4, 4]
 
 
+def test_an_end_that_was_noted_goes_with_its_row():
+    options = {"n_steps": 3, "gamma": 0.5, "handle_timeout_termination": False}
+    buffer = fill(SlotReplayBuffer(8, BOX, TWO_ACTIONS, "cpu", **options), 4)
+
+    buffer.end_episodes()
+    fill(buffer, 9, first=10)  # once round the ring, and one row more
+
+    assert buffer.gather(np.array([1, 2])).discounts.flatten().tolist() == [0.125, 0.125]
+
+
+def test_steps_may_be_numpys():
+    buffer = SlotReplayBuffer(8, BOX, TWO_ACTIONS, "cpu", n_steps=np.int64(3))
+
+    assert (buffer.n_steps, type(buffer.n_steps)) == (3, int)
+
+
 def test_memory_optimised_storage_ends_broken_episodes_as_done_since_it_loses_where_they_stopped():
     options = {"optimize_memory_usage": True, "handle_timeout_termination": False}
     buffer = fill(SlotReplayBuffer(8, BOX, TWO_ACTIONS, "cpu", **options), 4)
