@@ -71,12 +71,16 @@ class NaiveBuffer:
     def sample(self, slots):
         self.log.update(dict.fromkeys(slots, AWAITED))
 
+    def is_late(self, slot):
+        """Whether what its TD error is awaited for has gone."""
+        return self.log.get(slot) == OVERWRITTEN
+
     def update(self, slots, td_errors):
         barred = self.barred()
         in_time = [
             (slot, td_error)
             for slot, td_error in zip(slots, td_errors, strict=True)
-            if self.log.get(slot) != OVERWRITTEN and slot not in barred
+            if not self.is_late(slot) and slot not in barred
         ]
         for slot in slots:
             self.log.pop(slot, None)
