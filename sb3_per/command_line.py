@@ -1,7 +1,8 @@
-"""Numbers on command lines."""
+"""Numbers and folders on command lines."""
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 
 
 def whole_number(low: int, high: int | None = None) -> Callable[[str], int]:
@@ -22,3 +23,15 @@ def whole_number(low: int, high: int | None = None) -> Callable[[str], int]:
         return number
 
     return parse
+
+
+def make_folder(path: Path) -> None:
+    """
+    Make a folder for results, before anything is spent on them.
+
+    :raises SystemExit: with a message, if it cannot be.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SystemExit(f"--out must be a folder, or a new one: {error}") from error

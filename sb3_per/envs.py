@@ -46,21 +46,23 @@ class BlindCliffwalk(gym.Env[Any, Any]):
         noise_scale: float = 1.0,
         render_mode: None = None,
     ) -> None:
-        _require(isinstance(n, int) and n >= 1, "n must be a whole number of at least 1", n)
+        _require(
+            isinstance(n, int | np.integer) and n >= 1, "n must be a whole number of at least 1", n
+        )
         kinds = ("one-hot", "integer")
         _require(observations in kinds, f"observations must be one of {kinds}", observations)
         _require(noise in NOISES, f"noise must be one of {(*NOISES,)}", noise)
         _require(0 <= noise_scale < np.inf, "noise_scale must be at least 0", noise_scale)
         _require(render_mode is None, "render_mode must be None", render_mode)
-        self.n = n
+        self.n = int(n)
         self.noise = NOISES[noise]
         self.noise_scale = noise_scale
         self.render_mode = render_mode
         self.action_space = spaces.Discrete(2)
         self.observation_space = (
-            spaces.Discrete(n)
+            spaces.Discrete(self.n)
             if observations == "integer"
-            else spaces.Box(0.0, 1.0, (n,), np.float32)
+            else spaces.Box(0.0, 1.0, (self.n,), np.float32)
         )
         self._state = 0
 

@@ -1,11 +1,15 @@
+import itertools
 import json
 import sys
+from collections import Counter
 from typing import NamedTuple
 
 import numpy as np
 import pytest
+import torch
 
 from sb3_per.bench import command, contestants, memory, ops, peers, profile, quartiles, train
+from sb3_per.bench.quartiles import Quartiles
 
 
 def test_quartiles_cut_five_numbers_at_the_second_third_and_fourth():
@@ -132,6 +136,15 @@ def test_images_are_not_asked_of_peers():
     assert set(left_out) == {name for name, _, _ in peers.peers(contestants.images(16))}
 
 
+PACE = train.Pace(
+    "CartPole",
+    "DQN",
+    Quartiles(1900.0, 2000.0, 2100.0),
+    Quartiles(1.104, 1.206, 1.306),
+    Quartiles(0.95, 1.05, 1.15),
+)
+
+
 class Paced(NamedTuple):
     """A model whose slices take so many CPU seconds, as the clock is told."""
 
@@ -144,15 +157,38 @@ class Paced(NamedTuple):
 
 def test_a_model_that_needs_half_the_time_makes_twice_the_steps(monkeypatch):
     clock = [0.0]
-    models = [("DQN", Paced(clock, 0.8)), ("PERDQN", Paced(clock, 0.4))]
+    seconds = {"DQN": 0.8, "PERDQN": 0.4, "DQN, fused Adam": 0.6}
+    models = [(name, Paced(clock, each)) for name, each in seconds.items()]
     monkeypatch.setattr(train, "contestants", lambda task, device: models)
     monkeypatch.setattr(train.time, "process_time", lambda: clock[0])
 
-    stock, ours = train.measure("CartPole", n_rounds=3)
+    stock, ours, _ = train.measure("CartPole", n_rounds=3)
 
-    assert stock.ratio == (1.0, 1.0, 1.0)
-    assert ours.ratio.median == pytest.approx(2.0)
+    assert stock.over_stock == (1.0, 1.0, 1.0)
+    assert ours.over_stock.median == pytest.approx(2.0)
+    assert ours.over_fused.median == pytest.approx(1.5)
     assert ours.microseconds.median == pytest.approx(0.4e6 / 400)
+
+
+def test_no_model_trains_after_the_same_one_every_time(monkeypatch):
+    turns = []
+
+    class Noting(NamedTuple):
+        name: str
+
+        def learn(self, n_steps, reset_num_timesteps=True):
+            turns.append(self.name)
+
+    names = ["DQN", "PERDQN", "DQN, fused Adam"]
+    models = [(name, Noting(name)) for name in names]
+    monkeypatch.setattr(train, "contestants", lambda task, device: models)
+    monkeypatch.setattr(train.time, "process_time", itertools.count(1).__next__)
+
+    train.measure("CartPole", n_rounds=30)
+
+    pairs = Counter(itertools.pairwise(turns[3:]))
+    assert {pair for pair in pairs if pair[0] != pair[1]} == {*itertools.permutations(names, 2)}
+    assert max(pairs.values()) < 30
 
 
 def test_contestants_of_a_task_differ_in_nothing_but_their_name_and_adam():
@@ -208,6 +244,53 @@ def test_ops_prints_tables_and_writes_json_and_a_plot(monkeypatch, tmp_path, cap
     assert "numba" in results["versions"]
     assert (tmp_path / "ops.png").stat().st_size > 10_000
     assert "</svg>" in (tmp_path / "ops.svg").read_text()
+
+
+def test_what_was_measured_before_stays_beside_another_task(monkeypatch, tmp_path):
+    """Each task has a file, which says with which options it was made."""
+    monkeypatch.setattr(train, "measure", lambda name, n_rounds, device: [PACE._replace(task=name)])
+    for task, rounds in (("CartPole", 3), ("images", 4)):
+        arguments = ["train", "--tasks", task, "--rounds", str(rounds), "--out", str(tmp_path)]
+        monkeypatch.setattr(sys, "argv", ["sb3-per bench", *arguments])
+        command.main()
+
+    first, second = (
+        json.loads((tmp_path / f"train_{task}.json").read_text()) for task in ("cartpole", "images")
+    )
+    assert first["options"] == {"rounds": 3, "device": "cpu", "tasks": ["CartPole"]}
+    assert first["results"][0]["task"] == "CartPole"
+    assert second["options"]["rounds"] == 4
+
+
+def test_speeds_fit_into_a_terminal_over_both_dqns():
+    lines = train.summary([PACE, PACE._replace(name="PERDQN, plain Adam")]).splitlines()
+
+    assert [cell.strip() for cell in lines[2].split("|")[1:-1]] == [
+        "DQN",
+        "2000",
+        "1.21",
+        "1.10-1.31",
+        "1.05",
+        "0.95-1.15",
+    ]
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("train --device gpu0", "must be a device of torch's, got 'gpu0'"),
+        ("train --device cuda", "must be a device that is here, got 'cuda'"),
+    ],
+)
+def test_a_device_that_is_not_there_is_refused(monkeypatch, capsys, line, message):
+    monkeypatch.setattr(sys, "argv", ["sb3-per bench", *line.split()])
+    monkeypatch.setattr(command, "get_device", lambda device: torch.device("cpu"))  # as SB3 does
+
+    with pytest.raises(SystemExit, match="2"):
+        command.main()
+
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("what", ["train --rounds 1", "profile --steps 100"])

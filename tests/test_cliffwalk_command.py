@@ -69,6 +69,18 @@ def test_two_methods_are_shown_with_range_and_ratio(folder):
     ]
 
 
+@pytest.mark.parametrize("given_up", [{"uniform"}, {"oracle"}, {"uniform", "oracle"}])
+def test_of_runs_that_were_given_up_there_is_no_ratio(given_up):
+    known = {
+        Cell("tabular", method, 2, 0): Outcome(9, method not in given_up)
+        for method in ("uniform", "oracle")
+    }
+
+    last = report.table(results.spreads(known), "tabular").splitlines()[-1]
+
+    assert last.split("|")[-2].strip() == ""
+
+
 @pytest.mark.parametrize("family", [methods.FAMILY, networks.FAMILY])
 def test_tables_fit_into_a_terminal(family):
     known = {cell: Outcome(2_500_000, True) for cell in family.cells()}

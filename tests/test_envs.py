@@ -87,6 +87,10 @@ def test_the_same_seed_gives_the_same_noise():
     assert runs[0] == runs[1] != runs[2]
 
 
+def test_the_number_of_states_may_be_numpys():
+    assert type(BlindCliffwalk(np.int64(5)).n) is int
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

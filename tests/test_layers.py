@@ -39,6 +39,7 @@ MAY_IMPORT = {
     "bench.plot": {"matplotlib", "bench.ops"},
     "bench.memory": FIRST | {"bench.contestants", "bench.quartiles", "buffers"},
     "bench.command": {
+        "stable_baselines3",
         "torch",
         "buffers",
         "command_line",
@@ -132,7 +133,7 @@ STANDARD_LIBRARY_OF = {
     "compare.tables": {"csv", "dataclasses", "math", "pathlib"},
     "compare.figures": {"math", "pathlib"},
     "compare.report": {"pathlib"},
-    "command_line": {"argparse"},
+    "command_line": {"argparse", "pathlib"},
     "compare.command": {"argparse", "pathlib", "sys"},
     "buffers": {"warnings"},
     "checkpoint": {"io", "os", "pathlib", "re", "warnings"},

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import torch as th
+from stable_baselines3.common.utils import get_device
 
 from sb3_per.bench import memory, ops, plot, profile, train
 from sb3_per.buffers import PRIORITIZATIONS
-from sb3_per.command_line import whole_number
+from sb3_per.command_line import make_folder, whole_number
 
 PACKAGES = (
     "sb3-per",
@@ -30,6 +31,8 @@ PACKAGES = (
 def main() -> None:
     """Run what ``sys.argv`` asks for, on one thread."""
     asked = _parser().parse_args()
+    if asked.out is not None:
+        make_folder(asked.out)
     th.set_num_threads(1)
     asked.run(asked)
 
@@ -49,7 +52,9 @@ def _parser() -> argparse.ArgumentParser:
 
     of_train = commands.add_parser("train", help="steps a second of PERDQN and DQN")
     of_train.add_argument("--rounds", type=whole_number(1), default=36)
-    of_train.add_argument("--device", default="cpu", help="cpu: in CPU time; cuda: by the clock")
+    of_train.add_argument(
+        "--device", type=_device, default="cpu", help="cpu: in CPU time; cuda: by the clock"
+    )
     of_train.set_defaults(run=_run_train)
 
     of_profile = commands.add_parser("profile", help="where the time of a training step goes")
@@ -68,6 +73,17 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _device(text: str) -> str:
+    """SB3 would take the CPU without a word where there is no GPU."""
+    try:
+        is_here = get_device(text).type == th.device(text).type
+    except RuntimeError as error:
+        raise argparse.ArgumentTypeError(f"must be a device of torch's, got {text!r}") from error
+    if not is_here:
+        raise argparse.ArgumentTypeError(f"must be a device that is here, got {text!r}")
+    return text
+
+
 def _run_ops(asked: argparse.Namespace) -> None:
     costs: list[ops.Cost] = []
     for task in ops.tasks(asked.capacities, asked.images):
@@ -79,31 +95,29 @@ def _run_ops(asked: argparse.Namespace) -> None:
         for batch in asked.batches:
             of_batch = [cost for cost in found if cost.batch == batch]
             _say(f"\nBatch of {batch}\n\n{ops.summary(of_batch)}")
-    _save(asked.out, "ops.json", [cost._asdict() for cost in costs])
+    _save(asked, "ops", [cost._asdict() for cost in costs])
     if asked.out is not None:
         plot.against_capacity(costs, asked.out / "ops")
 
 
 def _run_train(asked: argparse.Namespace) -> None:
-    paces: list[train.Pace] = []
     for name in _possible(asked.tasks):
-        paces += (found := train.measure(name, asked.rounds, asked.device))
-        _say(f"\n{train.summary(found)}")
-    _save(asked.out, "train.json", [pace._asdict() for pace in paces])
+        paces = train.measure(name, asked.rounds, asked.device)
+        _say(f"\n{train.summary(paces)}")
+        _save(asked, f"train_{name.lower()}", [pace._asdict() for pace in paces])
 
 
 def _run_profile(asked: argparse.Namespace) -> None:
-    jobs = {}
     for name in _possible(asked.tasks):
-        jobs[name] = profile.profile(name, asked.steps)
-        _say(f"\n{profile.summary(name, jobs[name])}")
-    _save(asked.out, "profile.json", jobs)
+        jobs = profile.profile(name, asked.steps)
+        _say(f"\n{profile.summary(name, jobs)}")
+        _save(asked, f"profile_{name.lower()}", jobs)
 
 
 def _run_memory(asked: argparse.Namespace) -> None:
     found = [memory.measure(name, asked.capacity, asked.steps) for name in PRIORITIZATIONS]
     _say(f"\n{memory.summary(found)}")
-    _save(asked.out, "memory.json", [one._asdict() for one in found])
+    _save(asked, "memory", [one._asdict() for one in found])
 
 
 def _possible(tasks: Sequence[str]) -> Sequence[str]:
@@ -114,17 +128,18 @@ def _possible(tasks: Sequence[str]) -> Sequence[str]:
     return [name for name in tasks if train.missing(train.TASKS[name]) is None]
 
 
-def _save(folder: Path | None, file: str, results: Any) -> None:
-    if folder is None:
+def _save(asked: argparse.Namespace, name: str, results: Any) -> None:
+    if asked.out is None:
         return
-    folder.mkdir(parents=True, exist_ok=True)
     about = {"python": platform.python_version(), "machine": platform.machine()}
     for package in PACKAGES:
         try:
             about[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    (folder / file).write_text(json.dumps({"versions": about, "results": results}, indent=1) + "\n")
+    options = {key: value for key, value in vars(asked).items() if key not in ("run", "out")}
+    contents = {"versions": about, "options": options, "results": results}
+    (asked.out / f"{name}.json").write_text(json.dumps(contents, indent=1) + "\n")
 
 
 def _say(text: str) -> None:

@@ -14,7 +14,7 @@ from stable_baselines3 import DQN
 from sb3_per.bench.quartiles import Quartiles, quartiles_of, table
 from sb3_per.dqn import PERDQN
 
-STOCK = "DQN"
+STOCK, FUSED = "DQN", "DQN, fused Adam"
 
 
 class Frames(gym.Env[NDArray[np.uint8], np.int64]):
@@ -78,12 +78,13 @@ TASKS = {
 
 
 class Pace(NamedTuple):
-    """Microseconds a step, and steps per second over those of stock DQN."""
+    """Microseconds a step, and steps per second over those of stock DQN and of the faster one."""
 
     task: str
     name: str
     microseconds: Quartiles
-    ratio: Quartiles  # of paired slices
+    over_stock: Quartiles  # of paired slices, as the next one
+    over_fused: Quartiles
 
 
 def contestants(task: Task, device: str) -> Iterator[tuple[str, DQN]]:
@@ -91,7 +92,7 @@ def contestants(task: Task, device: str) -> Iterator[tuple[str, DQN]]:
     fused, plain = ({"optimizer_kwargs": {"fused": fused}} for fused in (True, False))
     yield STOCK, make(DQN, task, device)
     yield "DQN again", make(DQN, task, device)
-    yield "DQN, fused Adam", make(DQN, task, device, **fused)
+    yield FUSED, make(DQN, task, device, **fused)
     yield "PERDQN", make(PERDQN, task, device)
     yield "PERDQN, plain Adam", make(PERDQN, task, device, **plain)
 
@@ -112,7 +113,7 @@ def missing(task: Task) -> str | None:
 def measure(name: str, n_rounds: int, device: str = "cpu") -> list[Pace]:
     """
     :param name: One of ``TASKS``.
-    :param n_rounds: In each, every model trains for one slice, each time another one first.
+    :param n_rounds: In each, every model trains for one slice, in an order that is drawn anew.
     :param device: Where the networks are. On a CPU its own time counts, which other programs do not
         lengthen; elsewhere the clock on the wall, since waiting for the device is what costs.
     """
@@ -122,29 +123,37 @@ def measure(name: str, n_rounds: int, device: str = "cpu") -> list[Pace]:
     for model in models.values():
         model.learn(3 * task.slice_steps)  # past the start, and through every kernel once
     times: dict[str, list[float]] = {each: [] for each in models}
-    order = list(models)
+    random, names = np.random.default_rng(0), list(models)
     for _ in range(n_rounds):
-        order = [*order[1:], order[0]]
-        for each in order:
+        for each in (names[i] for i in random.permutation(len(names))):
             start = clock()
             models[each].learn(task.slice_steps, reset_num_timesteps=False)
             times[each].append(1e6 * (clock() - start) / task.slice_steps)
-    stock = np.array(times[STOCK])
+    arrays = {each: np.array(times[each]) for each in models}
     return [
-        Pace(name, each, quartiles_of(times[each]), quartiles_of(stock / np.array(times[each])))
+        Pace(
+            name,
+            each,
+            quartiles_of(arrays[each]),
+            quartiles_of(arrays[STOCK] / arrays[each]),
+            quartiles_of(arrays[FUSED] / arrays[each]),
+        )
         for each in models
     ]
 
 
 def summary(paces: list[Pace]) -> str:
     """One task as a table."""
-    header = (paces[0].task, "us a step", "steps a second / DQN", "low-high")
+    header = (paces[0].task, "us a step", "/ DQN", "low-high", "/ fused", "low-high")
     rows = [
         (
             pace.name,
             f"{pace.microseconds.median:.0f}",
-            f"{pace.ratio.median:.3f}",
-            f"{pace.ratio.low:.3f}-{pace.ratio.high:.3f}",
+            *(
+                text
+                for ratio in (pace.over_stock, pace.over_fused)
+                for text in (f"{ratio.median:.2f}", f"{ratio.low:.2f}-{ratio.high:.2f}")
+            ),
         )
         for pace in paces
     ]

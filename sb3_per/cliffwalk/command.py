@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from sb3_per.cliffwalk import methods, report, results
 from sb3_per.cliffwalk.cells import Family
-from sb3_per.command_line import whole_number
+from sb3_per.command_line import make_folder, whole_number
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     asked = _parser().parse_args(arguments)
     family = _family(asked)
-    asked.out.mkdir(parents=True, exist_ok=True)
+    make_folder(asked.out)
     try:
         # Two at work in one folder would write over each other's results.
         with FileLock(asked.out / ".lock", timeout=0):

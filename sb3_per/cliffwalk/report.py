@@ -50,8 +50,9 @@ def _text(spread: Spread | None, with_range: bool) -> str:
 
 
 def _ratio(pair: Sequence[Spread | None]) -> str:
-    first, second = pair
-    return f"{first.median / second.median:.2f}" if first and second else ""
+    medians = [spread.median for spread in pair if spread is not None]
+    is_known = len(medians) == 2 and np.isfinite(medians).all()
+    return f"{medians[0] / medians[1]:.2f}" if is_known else ""
 
 
 def _lines(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from rich.console import Console
 
-from sb3_per.command_line import whole_number
+from sb3_per.command_line import make_folder, whole_number
 from sb3_per.compare import declare, report, results
 from sb3_per.compare.engine import LocalEngine, Outcome
 from sb3_per.compare.progress import RunDisplay
@@ -60,7 +60,7 @@ def _run(asked: argparse.Namespace) -> None:
     if asked.seeds is not None:
         suite = declare.with_seeds(suite, asked.seeds)
     folder = asked.out or Path("runs", suite.name)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     try:
         # Two runs at work in one folder would train the same cells, into the same files.
         with FileLock(folder / ".lock", timeout=0):
