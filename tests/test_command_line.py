@@ -2,11 +2,9 @@ import argparse
 
 import pytest
 
-from sb3_per import zoo
 from sb3_per.bench import command as bench
 from sb3_per.cliffwalk import command as cliffwalk
 from sb3_per.command_line import whole_number
-from sb3_per.compare import command as compare
 
 
 @pytest.mark.parametrize(("low", "high"), [(2, None), (2, 2), (0, 2)])
@@ -47,15 +45,9 @@ def test_bench_measures_nothing_with_a_number_that_makes_no_sense(monkeypatch, c
 
 
 @pytest.mark.parametrize(
-    ("main", "line"),
-    [
-        (bench.main, "memory"),
-        (cliffwalk.main, "--n 2 --seeds 1"),
-        (compare.main, "run smoke"),
-    ],
+    ("main", "line"), [(bench.main, "memory"), (cliffwalk.main, "--n 2 --seeds 1")]
 )
 def test_results_that_have_no_place_are_not_made(monkeypatch, tmp_path, main, line):
-    zoo.register()
     (tmp_path / "file").touch()
     monkeypatch.setattr("sys.argv", ["sb3-per", *line.split(), "--out", str(tmp_path / "file")])
 

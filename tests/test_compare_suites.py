@@ -9,7 +9,7 @@ import rl_zoo3
 import yaml
 
 from sb3_per import zoo
-from sb3_per.compare import declare
+from sb3_per.compare import command, declare
 from sb3_per.compare.section import SuiteError
 from sb3_per.compare.suite import cells, overlaid
 from sb3_per.compare.zoo_check import check_with_zoo
@@ -236,3 +236,12 @@ def test_an_environment_that_cannot_be_made_is_named_before_anything_runs(tmp_pa
 
     with pytest.raises(SuiteError, match=r"CartPole-v1\.env_kwargs .*'gravity': 5.*keyword"):
         check_with_zoo(suite, "mine.yml")
+
+
+def test_a_run_that_has_no_place_does_not_begin(monkeypatch, tmp_path):
+    zoo.register()
+    (tmp_path / "file").touch()
+    monkeypatch.setattr("sys.argv", ["compare", "run", "smoke", "--out", str(tmp_path / "file")])
+
+    with pytest.raises(SystemExit, match=r"--out must be a folder, or a new one: .*file"):
+        command.main()
