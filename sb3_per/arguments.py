@@ -1,12 +1,13 @@
 """Slots and TD errors from outside, NumPy or torch, as the arrays that the ground floor takes."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch as th
 from numpy.typing import ArrayLike, NDArray
 
-from sb3_per.priorities import require
+from sb3_per.priorities import first_bad_update, require
 from sb3_per.sum_tree import FloatArray, IntArray
 
 
@@ -36,6 +37,38 @@ def as_td_errors(td_errors: ArrayLike | th.Tensor) -> FloatArray:
         # NumPy widens float32 faster than torch, and knows no bfloat16.
         td_errors = (td_errors if td_errors.dtype == th.float32 else td_errors.double()).numpy()
     return _flat(np.asarray(td_errors, dtype=np.float64), "td_errors")
+
+
+def check_update(
+    slots: IntArray,
+    td_errors: FloatArray,
+    n_stored: int,
+    are_late: Callable[[IntArray], NDArray[np.bool_]],
+) -> None:
+    """
+    :param slots: Shape (B,).
+    :param td_errors: Shape (B,).
+    :param n_stored: So many slots, the first ones, hold a transition.
+    :param are_late: Which slots were drawn before the buffer was emptied or overwritten; those may
+        lie beyond.
+    :raises ValueError: for unequal lengths, a slot that holds nothing, or a TD error that is not
+        finite in float32.
+    """
+    same_length = len(slots) == len(td_errors)
+    require(same_length, "TD errors must be as many as slots", f"{len(td_errors)}, {len(slots)}")
+    first = first_bad_update(slots, td_errors, n_stored)
+    if first >= 0 and slots[first] >= n_stored:
+        in_time = ~are_late(slots)
+        slots, td_errors = slots[in_time], td_errors[in_time]
+        first = first_bad_update(slots, td_errors, n_stored)
+    if first >= 0:
+        slot, td_error = int(slots[first]), td_errors[first]
+        is_stored = bool(0 <= slot < n_stored)
+        require(is_stored, f"a slot must lie in [0, {n_stored}), where transitions are", slot)
+        raise ValueError(
+            f"a TD error must be finite in float32, got {td_error} for slot {slot}: either the "
+            "network has diverged, or the rewards or observations there are not finite"
+        )
 
 
 def _flat(array: NDArray[Any], name: str) -> NDArray[Any]:

@@ -10,20 +10,14 @@ from numpy.typing import ArrayLike, NDArray
 from stable_baselines3.common.type_aliases import TensorDict
 from stable_baselines3.common.vec_env import VecNormalize
 
-from sb3_per.arguments import as_slots, as_td_errors
+from sb3_per.arguments import as_slots, as_td_errors, check_update
 from sb3_per.draw_log import DrawLog
 from sb3_per.draws import Draw, Scheme
-from sb3_per.priorities import (
-    Prioritization,
-    first_bad_update,
-    importance_weights,
-    require,
-    smallest,
-)
+from sb3_per.priorities import Prioritization, importance_weights, require, smallest
 from sb3_per.proportional import Proportional
 from sb3_per.rank_based import RankBased
 from sb3_per.slot_buffers import SlotDictReplayBuffer, SlotReplayBuffer
-from sb3_per.sum_tree import FloatArray, IntArray
+from sb3_per.sum_tree import IntArray
 
 PRIORITIZATIONS: dict[str, Callable[..., Prioritization]] = {
     "proportional": Proportional,
@@ -239,7 +233,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             errors that are not finite in float32, or unequal lengths.
         """
         slots, td_errors = as_slots(slots), as_td_errors(td_errors)
-        self._check_update(slots, td_errors)
+        check_update(slots, td_errors, self.n_stored, self._draw_log.are_late)
         self._let_in()
         self._batches_without_update = _BATCHES_BEFORE_WARNING  # no warning from now on
         in_time, n_late = self._draw_log.settle(slots)
@@ -265,25 +259,6 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         if barred is not None:
             self._prioritization.remove(self.slots_of(barred))
         self._n_new_rows = 0
-
-    def _check_update(self, slots: IntArray, td_errors: FloatArray) -> None:
-        same_length = len(slots) == len(td_errors)
-        require(
-            same_length, "TD errors must be as many as slots", f"{len(td_errors)}, {len(slots)}"
-        )
-        first = first_bad_update(slots, td_errors, self.n_stored)
-        if first >= 0 and slots[first] >= self.n_stored:  # maybe drawn before the buffer was reset
-            is_late = self._draw_log.are_late(slots)
-            slots, td_errors = slots[~is_late], td_errors[~is_late]
-            first = first_bad_update(slots, td_errors, self.n_stored)
-        if first >= 0:
-            slot, td_error = int(slots[first]), td_errors[first]
-            stored = bool(0 <= slot < self.n_stored)
-            require(stored, f"a slot must lie in [0, {self.n_stored}), where transitions are", slot)
-            raise ValueError(
-                f"a TD error must be finite in float32, got {td_error} for slot {slot}: either the "
-                "network has diverged, or the rewards or observations there are not finite"
-            )
 
     def _weights(self, draw: Draw, n_drawable: int) -> NDArray[np.float32]:
         reference = 1 / n_drawable
