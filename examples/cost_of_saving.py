@@ -12,26 +12,29 @@ from gymnasium import spaces
 from sb3_per import PrioritizedReplayBuffer, load_buffer, save_buffer
 
 
-def main(n_transitions: int = 1_000_000) -> None:
-    box = spaces.Box(-1, 1, (8,), np.float32)
-    buffer = PrioritizedReplayBuffer(n_transitions, box, spaces.Discrete(4), "cpu")
+def main(n_transitions: int = 1_000_000, prioritization: str = "proportional") -> None:
+    both = spaces.Box(-1, 1, (8,), np.float32), spaces.Discrete(4)
+    buffer = PrioritizedReplayBuffer(n_transitions, *both, prioritization=prioritization)
     buffer.observations[:] = np.random.default_rng(0).uniform(-1, 1, buffer.observations.shape)
     buffer.full = True  # a million calls of add would take most of the time
     buffer.prioritization.insert(np.arange(n_transitions))
 
+    transitions = sum(stored.nbytes for stored in buffer.storage().values())
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "buffer.npz")
-        for action in (lambda: save_buffer(buffer, path), lambda: load_buffer(path, "cpu")):
+        actions = (lambda: save_buffer(buffer, path), 0), (lambda: load_buffer(path), transitions)
+        for action, n_bytes in actions:
             tracemalloc.start()
             start = time.perf_counter()
             action()
             seconds, peak = time.perf_counter() - start, tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
             print(f"{seconds:.2f} s, file {path.stat().st_size / 1e6:.0f} MB, ", end="")
-            print(f"peak of new memory {peak / 1e6:.0f} MB")
+            print(f"memory beyond the transitions at most {(peak - n_bytes) / 1e6:.0f} MB")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--n-transitions", type=int, default=1_000_000)
-    main(parser.parse_args().n_transitions)
+    parser.add_argument("--prioritization", default="proportional")
+    main(**vars(parser.parse_args()))

@@ -10,23 +10,23 @@ from stable_baselines3 import DQN
 from sb3_per import PERDQN
 
 
-def main(folder: Path, env_id: str, n_episodes: int = 10) -> dict[str, np.ndarray]:
+def main(folder: str = "runs/classic", env_id: str = "LunarLander-v3") -> dict[str, list]:
     found = {}
     print("| variant | runs | promised Q | earned, discounted | return |\n|---|---|---|---|---|")
-    for arm in sorted(folder.glob("*")):
-        runs = sorted(arm.glob(f"*/{env_id}_*/{env_id}.zip"))
-        if runs:
-            rows = found[arm.name] = np.array([promise(run, env_id, n_episodes) for run in runs])
-            medians = " | ".join(f"{median:.0f}" for median in np.median(rows, axis=0))
-            print(f"| {arm.name} | {len(runs)} | {medians} |", flush=True)
+    for run in sorted(Path(folder).glob(f"*/*/{env_id}_*/{env_id}.zip")):
+        found.setdefault(run.parts[-4], []).append(promise(run, env_id))
+    for name, rows in found.items():
+        print(f"| {name} | {len(rows)} |", *(f"{each:.0f} |" for each in np.median(rows, axis=0)))
+    if not found:
+        raise SystemExit(f"no trained models of {env_id} in {folder}: only a run leaves them there")
     return found
 
 
-def promise(run: Path, env_id: str, n_episodes: int) -> np.ndarray:
+def promise(run: Path, env_id: str, n_episodes: int = 10) -> np.ndarray:
     model = (PERDQN if "per_dqn" in run.parts else DQN).load(run, device="cpu", buffer_size=1)
     env, rows = make(env_id), np.zeros((n_episodes, 3))
     for episode, row in enumerate(rows):
-        observation, ended, discount = env.reset(seed=10_000 + episode)[0], False, 1.0
+        observation, ended, discount = env.reset(seed=10_000 + episode)[0], False, 1
         row[0] = model.q_net(model.policy.obs_to_tensor(observation)[0]).max().item()
         while not ended:
             action, _ = model.predict(observation, deterministic=True)
@@ -37,4 +37,4 @@ def promise(run: Path, env_id: str, n_episodes: int) -> np.ndarray:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    main(*sys.argv[1:])

@@ -22,6 +22,8 @@ def main(folder: Path = Path("logs"), n_episodes: int = 100) -> dict[str, list[f
         if means:
             each = ", ".join(f"{mean:.1f}" for mean in means)
             print(f"| {env} | {each} | {np.mean(means):.1f} | {published} |")
+    if not any(results.values()):
+        raise SystemExit(f"no agents trained by per_dqn in {folder}/<seed>/")
     return results
 
 

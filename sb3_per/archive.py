@@ -14,7 +14,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from sb3_per.priorities import require
+from sb3_per.rules import require
 
 # How much is read or hashed at a time, in bytes.
 _CHUNK = 1 << 20

@@ -7,7 +7,8 @@ import numpy as np
 import torch as th
 from numpy.typing import ArrayLike, NDArray
 
-from sb3_per.priorities import first_bad_update, require
+from sb3_per.priorities import first_bad_update
+from sb3_per.rules import require
 from sb3_per.sum_tree import FloatArray, IntArray
 
 

@@ -13,7 +13,8 @@ from sb3_per.buffers import (
     PrioritizedDictReplayBuffer,
     PrioritizedReplayBuffer,
 )
-from sb3_per.priorities import Prioritization, require
+from sb3_per.priorities import Prioritization
+from sb3_per.rules import require
 from sb3_per.space_json import space_from_json, space_to_json
 
 FORMAT = "sb3-per buffer"

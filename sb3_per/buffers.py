@@ -1,5 +1,6 @@
 """Prioritized replay buffers for Stable-Baselines3: draws, weights and the random stream."""
 
+import inspect
 import warnings
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
@@ -13,9 +14,10 @@ from stable_baselines3.common.vec_env import VecNormalize
 from sb3_per.arguments import as_slots, as_td_errors, check_update
 from sb3_per.draw_log import DrawLog
 from sb3_per.draws import Draw, Scheme
-from sb3_per.priorities import Prioritization, importance_weights, require, smallest
+from sb3_per.priorities import Prioritization, importance_weights, smallest
 from sb3_per.proportional import Proportional
 from sb3_per.rank_based import RankBased
+from sb3_per.rules import require, require_bool, require_fraction
 from sb3_per.slot_buffers import SlotDictReplayBuffer, SlotReplayBuffer
 from sb3_per.sum_tree import IntArray
 
@@ -108,10 +110,12 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             f"weight_normalization must be one of {normalizations}",
             weight_normalization,
         )
+        require_bool("stratified", stratified)
+        require_bool("replacement", replacement)
         self.beta = beta
         super().__init__(*args, **kwargs)
         self.weight_normalization = weight_normalization
-        self.scheme = Scheme(stratified, replacement)
+        self.scheme = Scheme(bool(stratified), bool(replacement))
         self.scheme.compile_kernels()
         self.prioritization_options: dict[str, Any] = {
             "alpha": alpha,
@@ -137,7 +141,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
 
     @beta.setter
     def beta(self, beta: float) -> None:
-        require(0 <= beta <= 1, "beta must lie in [0, 1]", beta)
+        require_fraction("beta", beta)
         self._beta = float(beta)
 
     @property
@@ -204,6 +208,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         if batch_size < 1 or n_drawable < n_needed:
             require(batch_size >= 1, "batch_size must be at least 1", batch_size)
             rule = f"this sample needs {n_needed} drawable transitions at the least"
+            if not self.scheme.replacement:
+                rule += " with replacement=False (a larger learning_starts helps)"
             require(n_drawable >= n_needed, rule, n_drawable)
         self._let_in()
         uniforms = self.generator.random(self.scheme.n_uniforms(batch_size))
@@ -285,3 +291,9 @@ class PrioritizedDictReplayBuffer(  # type: ignore[misc]  # sample: see Prioriti
     PrioritizedReplayBuffer, SlotDictReplayBuffer
 ):
     """A ``PrioritizedReplayBuffer`` for Dict observations, with the same options."""
+
+
+def option_names() -> list[str]:
+    """The options that prioritization adds to those of ``ReplayBuffer``."""
+    own = inspect.signature(PrioritizedReplayBuffer.__init__).parameters.values()
+    return [each.name for each in own if each.kind is each.KEYWORD_ONLY]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch as th
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.type_aliases import GymEnv
 
@@ -15,7 +16,7 @@ from sb3_per.archive import Archive, partial_name, write_archive
 from sb3_per.buffer_files import pack_buffer, unpack_buffer
 from sb3_per.dqn import PERDQN
 from sb3_per.normalization import normalization_of, restore_normalization
-from sb3_per.priorities import require
+from sb3_per.rules import require
 from sb3_per.streams import restore_streams, streams_of
 
 FORMAT = "sb3-per checkpoint"
@@ -44,11 +45,12 @@ def save_checkpoint(model: PERDQN, path: str | os.PathLike[str]) -> None:
 
     :param model: Between two rollouts, as ``CheckpointCallback`` has it, or outside of ``learn``.
     :param path: Where to, suffix and all.
-    :raises ValueError: for a buffer that cannot be stored; see ``save_buffer``.
+    :raises ValueError: for another algorithm, and for a buffer that cannot be stored; see
+        ``save_buffer``.
     """
+    buffer_header, buffer_members = _packed_buffer(model)
     networks = io.BytesIO()
     model.save(networks)
-    buffer_header, buffer_members = pack_buffer(model.replay_buffer)
     streams, torch_streams = streams_of(model)
     header = {
         "format": FORMAT,
@@ -128,8 +130,9 @@ class CheckpointCallback(BaseCallback):
     :param save_freq: Steps of the environments, all together, between two checkpoints.
     :param keep: How many to keep; older ones go when a new one is in its place.
     :param verbose: 1 to say what was saved.
-    :raises ValueError: when training starts, if the folder has checkpoints of a run that got
-        further. Damaged ones are put aside then, as ``.damaged``, so that they count for nothing.
+    :raises ValueError: when training starts, for what ``save_checkpoint`` cannot store, and if the
+        folder has checkpoints of a run that got further. Damaged ones are put aside then, as
+        ``.damaged``, so that they count for nothing.
     """
 
     def __init__(
@@ -145,6 +148,7 @@ class CheckpointCallback(BaseCallback):
         self._n_saved = 0
 
     def _on_training_start(self) -> None:
+        _packed_buffer(self.model)  # what cannot be stored is refused before hours are spent
         n_steps = self.model.num_timesteps
         self._n_due = n_steps // self.save_freq + 1
         self._n_saved = n_steps
@@ -170,10 +174,8 @@ class CheckpointCallback(BaseCallback):
     def _save(self) -> None:
         n_steps = self.model.num_timesteps
         self._n_due = n_steps // self.save_freq + 1
-        if not isinstance(self.model, PERDQN):
-            raise ValueError(f"the model must be a PERDQN, got {type(self.model).__name__}")
         path = self.folder / f"checkpoint_{n_steps}_steps.ckpt"
-        save_checkpoint(self.model, path)
+        save_checkpoint(self.model, path)  # type: ignore[arg-type]  # it says what it needs
         self._n_saved = n_steps
         for old in _checkpoints(self.folder)[: -self.keep]:
             old.unlink()
@@ -182,6 +184,12 @@ class CheckpointCallback(BaseCallback):
 
     def _on_step(self) -> bool:
         return True
+
+
+def _packed_buffer(model: BaseAlgorithm) -> tuple[dict[str, Any], dict[str, Any]]:
+    if not isinstance(model, PERDQN):
+        raise ValueError(f"the model must be a PERDQN, got {type(model).__name__}")
+    return pack_buffer(model.replay_buffer)
 
 
 def _n_steps(path: Path) -> int:

@@ -19,10 +19,13 @@ from sb3_per.buffers import (
     PrioritizedDictReplayBuffer,
     PrioritizedReplayBuffer,
     PrioritizedReplayBufferSamples,
+    option_names,
 )
-from sb3_per.priorities import require
+from sb3_per.rules import require, require_bool, require_fraction, require_positive
 
 SelfPERDQN = TypeVar("SelfPERDQN", bound="PERDQN")
+
+_BETA = "beta is annealed by PERDQN: pass beta_initial instead"
 
 
 class PERDQN(DQN):
@@ -31,7 +34,9 @@ class PERDQN(DQN):
     https://arxiv.org/abs/1511.05952, algorithm 1 without its Double Q-learning unless asked for).
 
     Each gradient step draws a batch by priority, weights its Huber loss by the importance-sampling
-    weights and gives the buffer the new TD errors. Everything else is ``DQN``'s.
+    weights and gives the buffer the new TD errors. Everything else is ``DQN``'s, but for the
+    buffer's own random stream, and for Adam, which is torch's fused one (the same formula, rounded
+    differently) unless ``policy_kwargs`` says ``optimizer_kwargs=dict(fused=False)``.
 
     :param args: As for ``DQN``, in its order. ``replay_buffer_kwargs`` takes the options of
         ``PrioritizedReplayBuffer``; ``n_steps`` and ``gamma`` reach the buffer.
@@ -59,13 +64,17 @@ class PERDQN(DQN):
         self.beta_final = beta_final
         self.beta_fraction = beta_fraction
         self.double_q = double_q
+        for name in option_names():
+            rule = _BETA if name == "beta" else f"{name} belongs in replay_buffer_kwargs"
+            require(name not in kwargs, rule, kwargs.get(name))
         super().__init__(*args, **kwargs)
 
     def _setup_model(self) -> None:
         # Here rather than in the constructor: `load` sets attributes, and then calls this.
-        require(0 <= self.beta_initial <= 1, "beta_initial must lie in [0, 1]", self.beta_initial)
-        require(0 <= self.beta_final <= 1, "beta_final must lie in [0, 1]", self.beta_final)
-        require(0 < self.beta_fraction <= 1, "beta_fraction must lie in (0, 1]", self.beta_fraction)
+        require_fraction("beta_initial", self.beta_initial)
+        require_fraction("beta_final", self.beta_final)
+        require_positive("beta_fraction", self.beta_fraction, 1.0, "lie in (0, 1]")
+        require_bool("double_q", self.double_q)
         self.replay_buffer_class = self._prioritized_buffer_class()
         asked_for = self.replay_buffer_kwargs, self.n_steps
         # SB3 passes a named buffer class neither n_steps nor gamma, and warns that it ignores them.
@@ -90,14 +99,16 @@ class PERDQN(DQN):
             return named
         raise ValueError(
             f"replay_buffer_class must be {fitting.__name__} or a subclass of it for these "
-            f"observations (for uniform or hindsight replay use DQN), got {named.__name__}"
+            f"observations (for uniform or hindsight replay use DQN; to go on from a "
+            f"model of DQN, load it with replay_buffer_class={fitting.__name__}), "
+            f"got {named.__name__}"
         )
 
     def _buffer_options(self) -> dict[str, Any]:
         """The user's options of the buffer, and those that the algorithm knows."""
         options = {"n_steps": self.n_steps, "gamma": self.gamma}
         for name, value in self.replay_buffer_kwargs.items():
-            require(name != "beta", "beta is annealed by PERDQN: pass beta_initial instead", value)
+            require(name != "beta", _BETA, value)
             require(
                 name not in options or value == options[name],
                 f"{name} in replay_buffer_kwargs must equal PERDQN's {name}={options.get(name)}",

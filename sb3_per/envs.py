@@ -9,6 +9,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from sb3_per.registration import register
+from sb3_per.rules import require
 
 # Noise of mean 0 and standard deviation 1. The skewed kind, 3 one time in ten and -1/3 otherwise,
 # has TD errors whose size and probability disagree, which prioritization mistakes for a signal.
@@ -46,14 +47,14 @@ class BlindCliffwalk(gym.Env[Any, Any]):
         noise_scale: float = 1.0,
         render_mode: None = None,
     ) -> None:
-        _require(
+        require(
             isinstance(n, int | np.integer) and n >= 1, "n must be a whole number of at least 1", n
         )
         kinds = ("one-hot", "integer")
-        _require(observations in kinds, f"observations must be one of {kinds}", observations)
-        _require(noise in NOISES, f"noise must be one of {(*NOISES,)}", noise)
-        _require(0 <= noise_scale < np.inf, "noise_scale must be at least 0", noise_scale)
-        _require(render_mode is None, "render_mode must be None", render_mode)
+        require(observations in kinds, f"observations must be one of {kinds}", observations)
+        require(noise in NOISES, f"noise must be one of {(*NOISES,)}", noise)
+        require(0 <= noise_scale < np.inf, "noise_scale must be at least 0", noise_scale)
+        require(render_mode is None, "render_mode must be None", render_mode)
         self.n = int(n)
         self.noise = NOISES[noise]
         self.noise_scale = noise_scale
@@ -100,12 +101,6 @@ def outcome(n: int, state: int, action: int) -> tuple[int | None, float]:
     if action != right_action(state):
         return None, 0.0
     return (state + 1, 0.0) if state + 1 < n else (None, 1.0)
-
-
-def _require(holds: bool, rule: str, value: object) -> None:
-    # `priorities.require` would bring numba, and a second of waiting for its import.
-    if not holds:
-        raise ValueError(f"{rule}, got {value!r}")
 
 
 # What `gym.make("sb3_per.envs:...")` imports this module for.

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sb3_per import zoo
+from sb3_per import __version__, zoo
 
 
 class Command(NamedTuple):
@@ -99,6 +99,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="`sb3-per COMMAND --help` tells what a command takes.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=__version__)
     parser.add_argument("command", choices=COMMANDS, metavar="COMMAND")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...")
     return parser

@@ -6,7 +6,7 @@ import numpy as np
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import VecNormalize
 
-from sb3_per.priorities import require
+from sb3_per.rules import require
 
 
 def normalization_of(env: VecNormalize | None) -> dict[str, Any] | None:

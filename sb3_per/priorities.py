@@ -8,6 +8,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from sb3_per.draws import Draw, Scheme
+from sb3_per.rules import require, require_fraction, require_positive
 from sb3_per.sum_tree import FloatArray, IntArray
 
 # TD errors come from float32 networks. The bound keeps every sum of priorities below what float64
@@ -79,15 +80,10 @@ class ByTDError:
     ) -> None:
         compile_kernels()
         clip = LARGEST_TD_ERROR if td_error_clip is None else td_error_clip
-        positive = "must be positive and finite in float32"
-        require(0 <= alpha <= 1, "alpha must lie in [0, 1]", alpha)
-        require(0 < eps <= LARGEST_TD_ERROR, f"eps {positive}", eps)
-        require(0 < clip <= LARGEST_TD_ERROR, f"td_error_clip {positive}", td_error_clip)
-        require(
-            0 < initial_priority <= LARGEST_TD_ERROR,
-            f"initial_priority {positive}",
-            initial_priority,
-        )
+        require_fraction("alpha", alpha)
+        positive = {"eps": eps, "td_error_clip": clip, "initial_priority": initial_priority}
+        for name, value in positive.items():
+            require_positive(name, value, LARGEST_TD_ERROR, "be positive and finite in float32")
         choices = ("max_seen", "max_stored")
         require(new_priority in choices, f"new_priority must be one of {choices}", new_priority)
         self._alpha = float(alpha)
@@ -163,12 +159,6 @@ def smallest(probabilities: FloatArray) -> float:
     for i in range(len(probabilities)):
         least = min(least, probabilities[i])
     return least
-
-
-def require(holds: bool, rule: str, value: object) -> None:
-    """:raises ValueError: with the rule and the offending value, unless the rule holds."""
-    if not holds:
-        raise ValueError(f"{rule}, got {value!r}")
 
 
 @cache

@@ -6,7 +6,8 @@ import numpy as np
 
 from sb3_per.draws import Draw, Scheme
 from sb3_per.ordered_slots import OrderedSlots
-from sb3_per.priorities import DEFAULT_EPS, ByTDError, require
+from sb3_per.priorities import DEFAULT_EPS, ByTDError
+from sb3_per.rules import require
 from sb3_per.sum_tree import FloatArray, IntArray, SumTree
 
 

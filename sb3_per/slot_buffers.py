@@ -11,7 +11,7 @@ from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_per.n_step import n_step_windows
-from sb3_per.priorities import require
+from sb3_per.rules import require
 from sb3_per.sum_tree import IntArray
 
 # The arrays in which SB3 keeps transitions.

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 
-from sb3_per.priorities import require
+from sb3_per.rules import require
 
 
 def space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:

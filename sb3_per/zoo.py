@@ -8,8 +8,8 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from sb3_per.buffers import PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
 from sb3_per.dqn import PERDQN
-from sb3_per.priorities import require
 from sb3_per.registration import register as register_envs
+from sb3_per.rules import require
 from sb3_per.zoo_search import convert_per_dqn, sample_per_dqn
 
 ALGORITHMS: dict[str, type[OffPolicyAlgorithm]] = {"per_dqn": PERDQN}

@@ -256,6 +256,15 @@ def test_a_buffer_that_cannot_be_stored_stops_the_checkpoint_and_nothing_is_writ
     assert not [*tmp_path.iterdir()]
 
 
+def test_what_cannot_be_stored_is_refused_before_the_first_step(tmp_path):
+    model = make(kind=PERDQN, replay_buffer_kwargs={"prioritization": SeldomReplayed})
+
+    with pytest.raises(ValueError, match="got 'SeldomReplayed'"):
+        model.learn(60, callback=CheckpointCallback(tmp_path, 50))
+
+    assert model.num_timesteps == 0
+
+
 def test_a_checkpoint_is_no_buffer_and_a_buffer_no_checkpoint(tmp_path):
     model = make(kind=PERDQN)
     save_checkpoint(model, tmp_path / "checkpoint")
@@ -384,3 +393,6 @@ def test_what_was_saved_is_said_on_demand(tmp_path, capsys):
 def test_plain_dqn_is_refused_by_name(tmp_path):
     with pytest.raises(ValueError, match="must be a PERDQN, got DQN"):
         make(kind=DQN).learn(60, callback=CheckpointCallback(tmp_path, 50))
+    with pytest.raises(ValueError, match="must be a PERDQN, got DQN"):
+        save_checkpoint(make(kind=DQN), tmp_path / "checkpoint")
+    assert not [*tmp_path.iterdir()]

@@ -69,6 +69,17 @@ def test_two_methods_are_shown_with_range_and_ratio(folder):
     ]
 
 
+def test_what_has_fewer_seeds_than_the_rest_is_marked(folder):
+    known = results.read(folder)
+    del known[Cell("tabular", "oracle", 2, 1)]
+
+    lines = report.table(results.spreads(known), "tabular").splitlines()
+
+    row = [cell.strip() for cell in lines[4].split("|")[1:-1]]
+    assert row == ["2", "15 (10 to 20)", "5 (5 to 5)*", "3.00"]
+    assert lines[-1] == "*: fewer than 2 seeds; summary.csv tells how many"
+
+
 @pytest.mark.parametrize("given_up", [{"uniform"}, {"oracle"}, {"uniform", "oracle"}])
 def test_of_runs_that_were_given_up_there_is_no_ratio(given_up):
     known = {

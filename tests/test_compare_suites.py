@@ -206,14 +206,17 @@ UNKNOWN = {
 }  # fmt: skip
 
 
-def test_a_package_that_is_missing_is_named(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("suite", "part", "package"),
+    [("minatar", "MinAtar", "minatar"), ("pong", "NoFrameskip", r'"sb3-per\[atari\]"')],
+)
+def test_a_package_that_is_missing_is_named(monkeypatch, suite, part, package):
     zoo.register()
-    suite = declare.load("minatar")
-    installed = {name: spec for name, spec in gym.registry.items() if "MinAtar" not in name}
+    installed = {name: spec for name, spec in gym.registry.items() if part not in name}
     monkeypatch.setattr(gym, "registry", installed)
 
-    with pytest.raises(SuiteError, match="pip install minatar"):
-        check_with_zoo(suite, "minatar")
+    with pytest.raises(SuiteError, match=f"pip install {package}$"):
+        check_with_zoo(declare.load(suite), suite)
 
 
 @pytest.mark.parametrize(("part", "wrong", "message"), UNKNOWN.values(), ids=UNKNOWN)

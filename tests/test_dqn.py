@@ -244,6 +244,14 @@ def test_options_of_the_buffer_reach_it():
         ({"beta_initial": 1.2}, "beta_initial must .* got 1.2"),
         ({"beta_final": -0.2}, "beta_final must .* got -0.2"),
         ({"beta_fraction": 0.0}, "beta_fraction must .* got 0.0"),
+        ({"beta_fraction": 1.1}, "beta_fraction must .* got 1.1"),
+        ({"beta_initial": "0.4"}, "beta_initial must .* got '0.4'"),
+        ({"beta_final": len}, "beta_final must .* got <built-in function len>"),
+        ({"beta_fraction": None}, "beta_fraction must .* got None"),
+        ({"double_q": "no"}, "double_q must be True or False, got 'no'"),
+        ({"alpha": 0.7}, "alpha belongs in replay_buffer_kwargs, got 0.7"),
+        ({"prioritization": "rank"}, "prioritization belongs in .* got 'rank'"),
+        ({"beta": 0.5}, "pass beta_initial instead, got 0.5"),
         ({"replay_buffer_kwargs": {"beta": 0.5}}, "pass beta_initial instead, got 0.5"),
         ({"replay_buffer_kwargs": {"n_steps": 3}}, "n_steps=1, got 3"),
         ({"replay_buffer_kwargs": {"gamma": 0.9}}, "gamma=0.99, got 0.9"),
@@ -462,6 +470,20 @@ def test_arguments_may_change_on_loading(tmp_path):
     assert (loaded.replay_buffer.n_steps, loaded.replay_buffer.gamma) == (5, 0.9)
     with pytest.raises(ValueError, match=r"beta_final must .* got 8"):
         PERDQN.load(tmp_path / "model", env=Noise(), beta_final=8)
+
+
+def test_a_model_of_dqn_goes_on_with_priorities(tmp_path):
+    model = make(DQN).learn(60)
+    model.save(tmp_path / "model")
+    with pytest.raises(ValueError, match="with replay_buffer_class=PrioritizedReplayBuffer"):
+        PERDQN.load(tmp_path / "model", env=Noise())
+
+    loaded = PERDQN.load(
+        tmp_path / "model", env=Noise(), replay_buffer_class=PrioritizedReplayBuffer
+    )
+
+    assert all_equal(parameters(loaded), parameters(model))
+    assert loaded.learn(60, reset_num_timesteps=False).num_timesteps == 120
 
 
 def test_loading_into_more_environments_makes_a_buffer_for_them(tmp_path):

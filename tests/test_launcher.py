@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import yaml
 
+import sb3_per
 from sb3_per import launcher, zoo, zoo_commands
 from sb3_per.compare import declare
 
@@ -55,6 +56,13 @@ def test_help_lists_every_command_with_a_line_each(capsys):
     lines = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
     for name, command in launcher.COMMANDS.items():
         assert [name, command.what] in lines
+
+
+def test_the_version_is_told(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        launcher.main(["--version"])
+
+    assert capsys.readouterr().out == f"{sb3_per.__version__}\n"
 
 
 def test_an_unknown_command_is_answered_with_the_known_ones(capsys):

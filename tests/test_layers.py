@@ -14,22 +14,23 @@ GROUND = {"numpy", "numba"}
 FIRST = GROUND | {"torch", "stable_baselines3"}
 ROOF = {"gymnasium", "minatar", "optuna", "rl_zoo3", "stable_baselines3"}
 MAY_IMPORT = {
+    "rules": set(),
     "sum_tree": GROUND,
     "n_step": GROUND | {"sum_tree"},
     "draws": GROUND | {"sum_tree"},
-    "priorities": GROUND | {"draws", "sum_tree"},
+    "priorities": GROUND | {"draws", "rules", "sum_tree"},
     "proportional": GROUND | {"draws", "priorities", "sum_tree"},
     "rank_tree": GROUND | {"sum_tree"},
     "ordered_slots": GROUND | {"rank_tree", "sum_tree"},
-    "rank_based": GROUND | {"draws", "ordered_slots", "priorities", "sum_tree"},
+    "rank_based": GROUND | {"draws", "ordered_slots", "priorities", "rules", "sum_tree"},
     "draw_log": GROUND | {"sum_tree"},
-    "arguments": FIRST | {"priorities", "sum_tree"},
-    "slot_buffers": FIRST | {"gymnasium", "n_step", "priorities", "sum_tree"},
+    "arguments": FIRST | {"priorities", "rules", "sum_tree"},
+    "slot_buffers": FIRST | {"gymnasium", "n_step", "rules", "sum_tree"},
     "buffers": FIRST
     | {"arguments", "draw_log", "draws", "priorities", "proportional", "rank_based"}
-    | {"slot_buffers", "sum_tree"},
+    | {"rules", "slot_buffers", "sum_tree"},
     "gradients": {"torch"},
-    "dqn": FIRST | {"gymnasium", "buffers", "gradients", "priorities"},
+    "dqn": FIRST | {"gymnasium", "buffers", "gradients", "rules"},
     "bench.quartiles": {"numpy"},
     "bench.contestants": FIRST | {"gymnasium", "buffers", "draws", "proportional", "rank_based"},
     "bench.peers": {"numpy", "cpprb", "tianshou", "torchrl", "bench.contestants"},
@@ -50,13 +51,14 @@ MAY_IMPORT = {
         "bench.train",
     },
     "bench.__init__": set(),
-    "archive": GROUND | {"priorities"},
-    "space_json": {"gymnasium", "numpy", "priorities"},
-    "buffer_files": {"numpy", "torch", "archive", "buffers", "priorities", "space_json"},
+    "archive": {"numpy", "rules"},
+    "space_json": {"gymnasium", "numpy", "rules"},
+    "buffer_files": {"numpy", "torch", "archive", "buffers", "priorities", "rules"}
+    | {"space_json"},
     "streams": FIRST - {"numba"},
-    "normalization": {"numpy", "stable_baselines3", "priorities"},
+    "normalization": {"numpy", "stable_baselines3", "rules"},
     "checkpoint": {"torch", "stable_baselines3", "archive", "buffer_files", "dqn"}
-    | {"normalization", "priorities", "streams"},
+    | {"normalization", "rules", "streams"},
     "__init__": {"buffer_files", "buffers", "checkpoint", "dqn"},
     "command_line": set(),
     "compare.section": {"yaml"},
@@ -86,9 +88,9 @@ MAY_IMPORT = {
     "compare.__init__": set(),
     "zoo_search": ROOF,
     "zoo_commands": ROOF,
-    "zoo": ROOF | {"buffers", "dqn", "priorities", "registration", "zoo_search"},
+    "zoo": ROOF | {"buffers", "dqn", "registration", "rules", "zoo_search"},
     "registration": {"gymnasium"},
-    "envs": {"gymnasium", "numpy", "registration"},
+    "envs": {"gymnasium", "numpy", "registration", "rules"},
     "cliffwalk.__init__": set(),
     "cliffwalk.memory": GROUND | {"envs", "sum_tree"},
     "cliffwalk.cells": set(),
@@ -104,7 +106,7 @@ MAY_IMPORT = {
     "cliffwalk.command": {"filelock", "tqdm", "command_line"}
     | {"cliffwalk.cells", "cliffwalk.methods", "cliffwalk.networks", "cliffwalk.report"}
     | {"cliffwalk.results"},
-    "launcher": {"zoo"},
+    "launcher": {"__version__", "zoo"},
     "__main__": {"launcher"},
 }
 # No clock, no global randomness and no files below the second floor.
@@ -135,7 +137,7 @@ STANDARD_LIBRARY_OF = {
     "compare.report": {"pathlib"},
     "command_line": {"argparse", "pathlib"},
     "compare.command": {"argparse", "pathlib", "sys"},
-    "buffers": {"warnings"},
+    "buffers": {"inspect", "warnings"},
     "checkpoint": {"io", "os", "pathlib", "re", "warnings"},
     "streams": {"random"},
     "dqn": {"inspect", "io", "pathlib"},

@@ -127,7 +127,7 @@ def _step_times(array: Any) -> Any:
 
 def summary(costs: list[Cost]) -> str:
     """The costs of one task and one batch size as a table."""
-    header = ("us", *OPERATIONS, "step", "low-high", "step/SB3", "low-high")
+    header = ("us", *OPERATIONS, "step", "step/SB3", "low-high")
     over_trees = [
         f"{cost.name}, over {TREES}: sample {_ratio(cost.sample_over_trees)}, "
         f"update {_ratio(cost.update_over_trees)}"
@@ -143,7 +143,6 @@ def _row(cost: Cost) -> tuple[str, ...]:
     return (
         cost.name,
         *(f"{median:.3g}" if median < 1000 else f"{median:.0f}" for median in medians),
-        f"{cost.step.low:.0f}-{cost.step.high:.0f}",
         _ratio(ratio),
         f"{ratio.low:.2f}-{ratio.high:.2f}" if ratio else "",
     )

@@ -24,14 +24,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     asked = _parser().parse_args(arguments)
     family = _family(asked)
-    make_folder(asked.out)
+    default = "cliffwalk_networks" if asked.networks else "cliffwalk"
+    folder = asked.out or pathlib.Path("runs", default)
+    make_folder(folder)
     try:
         # Two at work in one folder would write over each other's results.
-        with FileLock(asked.out / ".lock", timeout=0):
-            run(family, asked.out, asked.jobs)
+        with FileLock(folder / ".lock", timeout=0):
+            run(family, folder, asked.jobs)
     except Timeout as error:
-        raise SystemExit(f"another sb3-per cliffwalk is at work in {asked.out}") from error
-    report.show(asked.out)
+        raise SystemExit(f"another sb3-per cliffwalk is at work in {folder}") from error
+    report.show(folder)
 
 
 def run(family: Family, folder: pathlib.Path, n_jobs: int) -> None:
@@ -102,7 +104,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--out",
         type=pathlib.Path,
-        default=pathlib.Path("runs/cliffwalk"),
-        help="folder of results and figures",
+        help="folder of results and figures (default: runs/cliffwalk; runs/cliffwalk_networks)",
     )
     return parser

@@ -24,29 +24,36 @@ def show(folder: pathlib.Path) -> None:
 def table(spreads: Spreads, learner: str) -> str:
     """
     :return: A Markdown table of the updates by n and method, at most 80 columns wide: medians; if
-        there are just two methods, smallest and largest too, and the ratio of the medians.
+        there are just two methods, smallest and largest too, and the ratio of the medians. A
+        star marks what has fewer seeds than the rest.
     """
     methods = results.methods_of(spreads, learner)
     rows = [["n", *(NAMES[method] for method in methods)]]
     rows += [["-:" for _ in rows[0]]]
+    n_seeds = [spread.n_seeds for (key, _, _), spread in spreads.items() if key == learner]
+    most = max(n_seeds)
     for n in sorted({n for key, _, n in spreads if key == learner}):
         of_n = [spreads.get((learner, method, n)) for method in methods]
-        rows.append([str(n), *(_text(spread, with_range=len(methods) == 2) for spread in of_n)])
+        rows.append([str(n), *(_text(spread, most, len(methods) == 2) for spread in of_n)])
         if len(methods) == 2:
             rows[-1].append(_ratio(of_n))
     if len(methods) == 2:
         rows[0].append("ratio")
         rows[1].append("-:")
-    return "\n".join([f"{NAMES[learner]}, updates:", "", *_lines(rows)])
+    lines = [f"{NAMES[learner]}, updates:", "", *_lines(rows)]
+    if min(n_seeds) < most:
+        lines += ["", f"*: fewer than {most} seeds; summary.csv tells how many"]
+    return "\n".join(lines)
 
 
-def _text(spread: Spread | None, with_range: bool) -> str:
+def _text(spread: Spread | None, most_seeds: int, with_range: bool) -> str:
     if spread is None:
         return ""
+    star = "*" if spread.n_seeds < most_seeds else ""
     if not np.isfinite(spread.median):
-        return "never"
-    median = f"{spread.median:.0f}"
-    return f"{median} ({spread.smallest:.0f} to {spread.largest:.0f})" if with_range else median
+        return f"never{star}"
+    range_ = f" ({spread.smallest:.0f} to {spread.largest:.0f})" if with_range else ""
+    return f"{spread.median:.0f}{range_}{star}"
 
 
 def _ratio(pair: Sequence[Spread | None]) -> str:

@@ -34,7 +34,10 @@ def main() -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="sb3-per compare", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="sb3-per compare",
+        description="Train the variants that a suite declares, and report on them.",
+    )
     commands = parser.add_subparsers(required=True, metavar="run | report")
 
     of_run = commands.add_parser("run", help="train what a suite declares; goes on where it was")
@@ -70,6 +73,7 @@ def _run(asked: argparse.Namespace) -> None:
             failed = _train(todo, len(grid) - len(todo), asked, folder)
     except Timeout as error:
         raise SystemExit(f"sb3-per compare: another run is at work in {folder}") from error
+    sys.stdout.write(f"Next: sb3-per compare report {folder}\n")
     for outcome in failed:
         sys.stderr.write(f"\n{outcome.cell}: {outcome.error}\n")
     if failed:

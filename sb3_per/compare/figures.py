@@ -164,6 +164,7 @@ def gains(suite: Suite, comparisons: Sequence[Comparison], file: Path) -> None:
         left.set_xlabel(f"1: from random to solved; dotted: margin of {MARGIN}", fontsize=8)
         left.axvline(0, color="0.6", linewidth=0.8, zorder=0)
         left.axvline(-MARGIN, color="0.6", linewidth=0.8, linestyle=":", zorder=0)
+        left.locator_params(axis="x", nbins=6)
     for _, left, _ in rows:
         _show(left, -0.1, 0.1)  # no more than this, and next to nothing would fill the panel
     _save(figure, file)

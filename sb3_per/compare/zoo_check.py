@@ -6,7 +6,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from sb3_per.buffers import PrioritizedReplayBuffer
+from sb3_per.buffers import option_names
 from sb3_per.compare.section import SuiteError
 from sb3_per.compare.suite import Suite
 
@@ -17,8 +17,14 @@ _KEYS_OF_RL_ZOO = {"callback", "env_wrapper", "frame_stack", "monitor_kwargs", "
 }
 
 
-# What has to be installed for environments whose names begin so.
-_BROUGHT_BY = {"MinAtar/": "minatar", "MiniGrid-": "minigrid", "ALE/": '"sb3-per[atari]"'}
+_ATARI = '"sb3-per[atari]"'
+# What has to be installed for environments with such names.
+_BROUGHT_BY = {
+    "MinAtar/": "minatar",
+    "MiniGrid-": "minigrid",
+    "ALE/": _ATARI,
+    "NoFrameskip-": _ATARI,
+}
 
 
 def check_with_zoo(suite: Suite, file: str) -> None:
@@ -54,11 +60,9 @@ def _check_hyperparameters(place: str, values: dict[str, Any], algorithm: str) -
         _check_name(f"{place}.{key}", key, sorted(known))
     options = values.get("replay_buffer_kwargs", {})
     if algorithm == "per_dqn" and isinstance(options, dict):
-        own = inspect.signature(PrioritizedReplayBuffer.__init__).parameters.values()
-        names = [each.name for each in own if each.kind is each.KEYWORD_ONLY]
         for key in options:
             place_of_key = f"{place}.replay_buffer_kwargs.{key}"
-            _check_name(place_of_key, key, [*names, "handle_timeout_termination"])
+            _check_name(place_of_key, key, [*option_names(), "handle_timeout_termination"])
 
 
 def _check_name(place: str, name: Any, known: list[str]) -> None:
@@ -66,7 +70,7 @@ def _check_name(place: str, name: Any, known: list[str]) -> None:
         return
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"; did you mean {close[0]}?" if close else " (is its package installed?)"
-    for beginning, package in _BROUGHT_BY.items():
-        if name.startswith(beginning) and not any(each.startswith(beginning) for each in known):
+    for part, package in _BROUGHT_BY.items():
+        if part in name and not any(part in each for each in known):
             hint = f"; pip install {package}"
     raise SuiteError(f"{place} is not known to RL-Zoo or gymnasium: {name!r}{hint}")
