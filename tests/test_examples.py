@@ -1,4 +1,5 @@
 import re
+import runpy
 from pathlib import Path
 
 import numpy as np
@@ -131,6 +132,19 @@ def test_the_results_of_rl_zoo_runs_are_put_beside_the_published_ones(tmp_path, 
 
     (mean,) = results["CartPole-v1"]
     assert f"| CartPole-v1 | {mean:.1f} | {mean:.1f} | 500 |" in capsys.readouterr().out
+
+
+def test_the_control_from_scratch_draws_from_a_ring_that_has_come_round(capsys, monkeypatch):
+    pytest.importorskip("Box2D")
+    path = Path(cartpole.__file__).parents[1] / "docs" / "results" / "from_scratch.py"
+    script = runpy.run_path(path)
+    monkeypatch.setitem(script["main"].__globals__, "CAPACITY", 200)
+
+    rows = script["main"](n_steps=300)
+
+    assert np.shape(rows) == (20, 3)
+    assert np.isfinite(rows).all()
+    assert capsys.readouterr().out.splitlines()[-1].startswith("| 300 | ")
 
 
 def test_where_nothing_was_trained_the_folder_is_named(tmp_path):
