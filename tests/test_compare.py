@@ -201,7 +201,7 @@ def test_promises_of_trained_networks_stand_beside_what_they_earn(ran, capsys):
     assert 0 < promised < 100
     assert 8 <= undiscounted <= 500
     assert earned <= (1 - 0.99**undiscounted) / (1 - 0.99)  # Jensen, over the episodes
-    row = f"| per | 1 | {promised:.0f} | {earned:.0f} | {undiscounted:.0f} |"
+    row = f"| per | 1 | {promised:.0f} | {earned:.0f} | {undiscounted:.0f} | {promised:.0f} |"
     assert row in capsys.readouterr().out
 
 

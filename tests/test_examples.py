@@ -150,7 +150,7 @@ def test_the_control_from_scratch_draws_from_a_ring_that_has_come_round(capsys, 
 def test_where_nothing_was_trained_the_folder_is_named(tmp_path):
     with pytest.raises(SystemExit, match=f"no agents trained by per_dqn in {tmp_path}"):
         zoo_results.main(tmp_path)
-    with pytest.raises(SystemExit, match=f"no trained models of CartPole-v1 in {tmp_path}"):
+    with pytest.raises(SystemExit, match=f"no models of CartPole-v1 in {tmp_path}"):
         overestimation.main(tmp_path, "CartPole-v1")
 
 
