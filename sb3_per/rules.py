@@ -23,7 +23,7 @@ def require_positive(name: str, value: Any, bound: float, rule: str) -> None:
 
 
 def require_bool(name: str, value: Any) -> None:
-    """:raises ValueError: unless the value is True or False; Python takes the text "no" for true."""
+    """:raises ValueError: unless the value is True or False; the text "no" counts as true."""
     require(value in (False, True), f"{name} must be True or False", value)
 
 
