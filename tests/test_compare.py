@@ -35,7 +35,13 @@ def start(folder, *arguments):
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
+        preexec_fn=heed_ctrl_c,
     )
+
+
+def heed_ctrl_c():
+    """Whatever a shell starts in the background ignores it, and so does all that this starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def output_of(process, *, status=0):
