@@ -155,6 +155,18 @@ def test_a_wrong_argument_ends_the_command_before_anything_is_made(tmp_path, arg
     assert not (tmp_path / "out").exists()
 
 
+def test_networks_have_a_folder_of_their_own(tmp_path, monkeypatch):
+    shown = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command, "run", lambda *_: None)
+    monkeypatch.setattr(report, "show", shown.append)
+
+    command.main([])
+    command.main(["--networks"])
+
+    assert [folder.name for folder in shown] == ["cliffwalk", "cliffwalk_networks"]
+
+
 def test_a_second_command_in_the_same_folder_is_refused(folder):
     with FileLock(folder / ".lock"), pytest.raises(SystemExit, match=r"another .* is at work"):
         command.main(["--n", "2", "--out", str(folder)])

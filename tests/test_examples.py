@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch as th
 from builders import BOX, TWO_ACTIONS, fill
 
 from examples import (
@@ -23,6 +24,7 @@ from examples import (
 )
 from sb3_per import PERDQN, PrioritizedReplayBuffer
 
+CONTROL = Path(cartpole.__file__).parents[1] / "docs" / "results" / "from_scratch.py"
 EXAMPLES = sorted(Path(cartpole.__file__).parent.glob("*.py"))
 QUIET = pytest.mark.filterwarnings("ignore:rich is experimental")  # tqdm says so of its own bar
 
@@ -136,8 +138,7 @@ def test_the_results_of_rl_zoo_runs_are_put_beside_the_published_ones(tmp_path, 
 
 def test_the_control_from_scratch_draws_from_a_ring_that_has_come_round(capsys, monkeypatch):
     pytest.importorskip("Box2D")
-    path = Path(cartpole.__file__).parents[1] / "docs" / "results" / "from_scratch.py"
-    script = runpy.run_path(path)
+    script = runpy.run_path(CONTROL)
     monkeypatch.setitem(script["main"].__globals__, "CAPACITY", 200)
 
     rows = script["main"](n_steps=300)
@@ -145,6 +146,26 @@ def test_the_control_from_scratch_draws_from_a_ring_that_has_come_round(capsys, 
     assert np.shape(rows) == (20, 3)
     assert np.isfinite(rows).all()
     assert capsys.readouterr().out.splitlines()[-1].startswith("| 300 | ")
+
+
+def test_the_control_from_scratch_works_out_td_errors_and_heeds_weights():
+    script = runpy.run_path(CONTROL)
+    nets = [script["network"]() for _ in range(2)]
+    with th.no_grad():
+        for net, last in zip(nets, ([1.0, 2.0, 3.0, 4.0], [5.0, 9.0, 7.0, 8.0]), strict=True):
+            net[4].weight.zero_()
+            net[4].bias.copy_(th.tensor(last))
+    optimizer = th.optim.SGD(nets[0].parameters(), lr=1.0)
+    state = np.zeros((2, 8), np.float32)
+    column = [np.array([[0], [3]]), np.array([[1], [1]]), np.array([[0], [1]])]
+    actions, rewards, terminated = (part.astype(np.float32) for part in column)
+
+    batch = [state, actions, rewards, state, terminated]
+    td_errors = script["gradient_step"](*nets, optimizer, batch, np.array([1.0, 0.0]))
+
+    assert td_errors.tolist() == pytest.approx([1 + 0.99 * 9 - 1, 1 - 4])
+    # Beyond 1 the Huber loss pulls by 1, here times the weight and over the batch of two.
+    assert nets[0][4].bias.tolist() == pytest.approx([1.5, 2.0, 3.0, 4.0])
 
 
 def test_where_nothing_was_trained_the_folder_is_named(tmp_path):
