@@ -95,6 +95,21 @@ def test_an_environment_of_its_own_tells_which_variant_is_better_there(tmp_path)
     assert re.search(r"\| B-v0 \| per \| 5 \|.*\| 0\.00 \[0\.00, 0\.00\] \|", text)
 
 
+def test_an_environment_tells_who_learns_earlier_apart_from_who_ends_better(tmp_path):
+    declared = grids.suite()
+    folder = grids.run_folder(tmp_path, declared, final)
+    for cell in cells(declared):
+        if cell.variant == "per":
+            grids.finish(folder, cell, [100.0, 39.0, 39.0, 39.0])
+
+    _, text = written(folder, tmp_path / "report")
+
+    both = r"final: P\(better than dqn\) \| area: P\(better than dqn\) \|"
+    assert re.search(rf"\| environment \| variant \|.*\| {both}", text)
+    row = r"\| A-v0 \| per \|.*\| 0\.00 \[0\.00, 0\.00\] \| 1\.00 \[1\.00, 1\.00\] \|"
+    assert re.search(row, text)
+
+
 def test_equal_variants_are_not_told_apart(tmp_path):
     folder = grids.run_folder(tmp_path, grids.suite(), lambda cell: 40 + cell.seed)
 

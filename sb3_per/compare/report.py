@@ -29,9 +29,9 @@ Claims are not corrected for their number. With five seeds in one environment, t
 are told apart in about one comparison of ten rather than of twenty, and seeds that are added after
 a look at the report make that more.
 
-P of a single environment is that of the final score. A threshold is reached at the first
-evaluation whose mean return is as large; runs that never do count as beyond the end. Steps per
-second leave evaluations out; CPU seconds are what a busy machine distorts least."""
+A threshold is reached at the first evaluation whose mean return is as large; runs that never do
+count as beyond the end. Steps per second leave evaluations out; CPU seconds are what a busy machine
+distorts least."""
 _FAIR = """\
 Within an environment all variants share hyperparameters, network, steps, seeds and evaluation. What
 differs is this:"""

@@ -12,7 +12,7 @@ import numpy as np
 from sb3_per.compare.scores import Run, censored_median
 from sb3_per.compare.statistics import Estimate, improvement, pooled_mean
 from sb3_per.compare.suite import Cell, Suite
-from sb3_per.compare.summary import Comparison, select
+from sb3_per.compare.summary import MEASURES, Comparison, select
 
 Row = dict[str, Any]
 
@@ -66,8 +66,13 @@ def of_environments(suite: Suite, runs: Sequence[Run]) -> list[Row]:
                 row |= _in_own_units(found, environment.steps)
             others = select(runs, suite.baseline, name)
             if found and others and variant != suite.baseline:
-                finals = [np.array([run.final for run in each]) for each in (found, others)]
-                row[f"P(better than {suite.baseline})"] = improvement(finals[:1], finals[1:])
+                for measure in MEASURES:
+                    own, other = (
+                        np.array([getattr(run, measure) for run in each])
+                        for each in (found, others)
+                    )
+                    column = f"{measure}: P(better than {suite.baseline})"
+                    row[column] = improvement([own], [other])
             rows.append(row)
     return rows
 
