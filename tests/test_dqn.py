@@ -15,8 +15,10 @@ from stable_baselines3.common.save_util import save_to_pkl
 from stable_baselines3.common.vec_env import SubprocVecEnv, VecFrameStack, VecNormalize
 
 from sb3_per import PERDQN, PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
+from sb3_per.draws import Draw
 
 SMALL = {"buffer_size": 200, "learning_starts": 20, "policy_kwargs": {"net_arch": [16]}}
+UNIFORM = {"replay_buffer_kwargs": {"alpha": 0.0}, "beta_initial": 0.0, "beta_final": 0.0}
 SPACES = {
     "box": spaces.Box(-1, 1, (3,), np.float32),
     "discrete": spaces.Discrete(5),
@@ -112,8 +114,7 @@ def logged(model):
 @pytest.mark.parametrize("n_steps", [1, 3])
 def test_without_prioritization_one_step_is_dqns(n_steps, monkeypatch):
     """The same batch gives both the same loss and the same gradient."""
-    uniform = {"replay_buffer_kwargs": {"alpha": 0.0}, "beta_initial": 0.0, "beta_final": 0.0}
-    ours = ready(make(n_steps=n_steps, **uniform))
+    ours = ready(make(n_steps=n_steps, **UNIFORM))
     theirs = ready(make(DQN, n_steps=n_steps))
     theirs.policy.load_state_dict(ours.policy.state_dict())
     batch = ours.replay_buffer.sample(32)
@@ -125,6 +126,37 @@ def test_without_prioritization_one_step_is_dqns(n_steps, monkeypatch):
     for own, other in zip(ours.q_net.parameters(), theirs.q_net.parameters(), strict=True):
         th.testing.assert_close(own.grad, other.grad, rtol=1e-5, atol=1e-8)
         th.testing.assert_close(own, other, rtol=1e-5, atol=1e-7)
+
+
+def draw_as_sb3_does(buffer, monkeypatch):
+    """From NumPy's global stream, which also says when to explore."""
+
+    def draw(scheme, batch_size, uniforms):
+        n_rows = buffer.buffer_size if buffer.full else buffer.pos
+        rows = np.random.randint(0, n_rows, size=batch_size)  # noqa: NPY002
+        envs = np.random.randint(0, high=buffer.n_envs, size=batch_size)  # noqa: NPY002
+        n_slots = n_rows * buffer.n_envs
+        return Draw(rows * buffer.n_envs + envs, np.full(batch_size, 1 / n_slots), 1 / n_slots)
+
+    monkeypatch.setattr(buffer.prioritization, "draw", draw)
+
+
+def test_without_prioritization_a_whole_run_is_dqns(monkeypatch):
+    """Given DQN's draws and its Adam, PERDQN takes DQN's steps and ends with its network."""
+    options = {"learning_rate": 1e-3, "max_grad_norm": 0.5, "target_update_interval": 50}
+    theirs = make(DQN, gym.make("CartPole-v1", max_episode_steps=10), **options)
+    plain_adam = {**SMALL["policy_kwargs"], "optimizer_kwargs": {"fused": False}}
+    ours = make(PERDQN, theirs.env, **options, **UNIFORM, policy_kwargs=plain_adam)
+    draw_as_sb3_does(ours.replay_buffer, monkeypatch)
+    for model in (theirs, ours):
+        model.set_random_seed(1)  # PERDQN's buffer has taken its own seed from the global stream
+        model.learn(1000)
+
+    for name in ("observations", "actions", "rewards", "dones", "timeouts"):
+        own, other = (getattr(model.replay_buffer, name) for model in (ours, theirs))
+        np.testing.assert_array_equal(own, other)
+    assert 0 < theirs.replay_buffer.timeouts.sum() < theirs.replay_buffer.dones.sum()
+    th.testing.assert_close(parameters(ours), parameters(theirs), rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("double_q", [False, True])
