@@ -132,11 +132,10 @@ def draw_as_sb3_does(buffer, monkeypatch):
     """From NumPy's global stream, which also says when to explore."""
 
     def draw(scheme, batch_size, uniforms):
-        n_rows = buffer.buffer_size if buffer.full else buffer.pos
-        rows = np.random.randint(0, n_rows, size=batch_size)  # noqa: NPY002
+        rows = np.random.randint(0, buffer.size(), size=batch_size)  # noqa: NPY002
         envs = np.random.randint(0, high=buffer.n_envs, size=batch_size)  # noqa: NPY002
-        n_slots = n_rows * buffer.n_envs
-        return Draw(rows * buffer.n_envs + envs, np.full(batch_size, 1 / n_slots), 1 / n_slots)
+        each = 1 / buffer.n_drawable
+        return Draw(rows * buffer.n_envs + envs, np.full(batch_size, each), each)
 
     monkeypatch.setattr(buffer.prioritization, "draw", draw)
 
