@@ -1,5 +1,7 @@
 from importlib.util import find_spec
 
+import gymnasium as gym
+import pytest
 import torch as th
 from hypothesis import settings
 
@@ -13,3 +15,12 @@ th.set_num_threads(1)
 # RL-Zoo needs gymnasium 1.0, and make test-oldest goes below that.
 _OF_RL_ZOO = ["test_compare*.py", "test_launcher.py", "test_zoo.py"]
 collect_ignore_glob = [] if find_spec("rl_zoo3") else _OF_RL_ZOO
+
+
+@pytest.fixture
+def own_registry():
+    """Environments that a test registers are gone after it."""
+    before = set(gym.registry)
+    yield
+    for name in set(gym.registry) - before:
+        del gym.registry[name]

@@ -285,7 +285,9 @@ def test_speeds_fit_into_a_terminal_over_both_dqns():
 )
 def test_a_device_that_is_not_there_is_refused(monkeypatch, capsys, line, message):
     monkeypatch.setattr(sys, "argv", ["sb3-per bench", *line.split()])
-    monkeypatch.setattr(command, "get_device", lambda device: torch.device("cpu"))  # as SB3 does
+    monkeypatch.setattr(
+        "sb3_per.devices.get_device", lambda device: torch.device("cpu")
+    )  # as SB3 does
 
     with pytest.raises(SystemExit, match="2"):
         command.main()

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from filelock import FileLock
 from huggingface_sb3 import EnvironmentName
 
 from examples import overestimation
 from sb3_per import launcher
-from sb3_per.compare import declare, results, worker
+from sb3_per.compare import command, declare, results, worker
 from sb3_per.compare.suite import Cell, Evaluation, Variant
 
 STEPS = [300, 600, 900, 1200]
@@ -51,12 +52,14 @@ def output_of(process, *, status=0):
 
 
 def smaller_smoke(path):
-    """Our smoke suite with one seed and a fourth of the steps, and a variant that cannot start."""
+    """Our smoke suite with one seed and a fourth of the steps, and a variant that cannot learn."""
     suite = declare.load("smoke")
     short = dataclasses.replace(
         suite.environments["CartPole-v1"], steps=STEPS[-1], evaluation=Evaluation(STEPS[0], 2)
     )
-    wrong = Variant("per_dqn", {"replay_buffer_kwargs": {"alpha": 7}}, {})
+    # Its first batch is of more transitions than there are.
+    too_early = {"learning_starts": 10, "replay_buffer_kwargs": {"replacement": False}}
+    wrong = Variant("per_dqn", {**too_early, "batch_size": 1000}, {})
     variants = {**suite.variants, "wrong": wrong}
     environments = {"CartPole-v1": short}
     small = dataclasses.replace(suite, seeds=1, environments=environments, variants=variants)
@@ -119,7 +122,7 @@ def test_a_failing_cell_is_told_with_its_traceback_and_the_others_finish(ran):
     assert "Next: sb3-per compare report out\n" in printed
     assert "wrong, CartPole-v1, seed 0: exit status 1, all output in " in printed
     assert "Traceback (most recent call last)" in printed
-    assert "ValueError: alpha must lie in [0, 1], got 7" in printed
+    assert "ValueError: this sample needs 1000 drawable transitions" in printed
     assert not (folder_of(folder, "wrong") / "result.json").exists()
 
 
@@ -300,6 +303,31 @@ def test_a_training_that_ends_early_is_no_result(tmp_path):
     assert results.read(tmp_path, stopped) is None
 
 
+@pytest.fixture
+def broken_env(monkeypatch, tmp_path, own_registry):
+    """An environment of a module of its own, whose rewards are no numbers."""
+    (tmp_path / "one_of_mine.py").write_text(
+        "import gymnasium as gym\n"
+        "from gymnasium.envs.classic_control import CartPoleEnv\n\n"
+        "class Broken(CartPoleEnv):\n"
+        "    def step(self, action):\n"
+        "        observation, _, *rest = super().step(action)\n"
+        "        return observation, float('nan'), *rest\n\n"
+        "gym.register('mine/Broken-v0', entry_point=Broken, disable_env_checker=True)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    return "one_of_mine:mine/Broken-v0"
+
+
+def test_returns_that_are_no_numbers_are_no_result(tmp_path, broken_env):
+    broken = cell(broken_env, hyperparameters={"policy": "MlpPolicy", "learning_starts": 1000})
+
+    with pytest.raises(RuntimeError, match="returns must be finite, got"):
+        worker.train(broken, tmp_path / "out", "cpu")
+    assert results.read(tmp_path / "out", broken) is None
+    assert (tmp_path / "out" / "dqn" / "dqn" / "mine-Broken-v0_4" / "evaluations.npz").is_file()
+
+
 def test_a_folder_is_named_as_rl_zoo_names_it(tmp_path):
     game = cell("MinAtar/Breakout-v1")
     folder = results.cell_folder(tmp_path, game)
@@ -338,6 +366,28 @@ def test_a_changed_suite_ends_the_command_before_anything_is_written(small):
     assert "seed was 5 and is 0" in answer
     assert not (small / "out" / "suite.yml").exists()
     assert list(suite.variants) == ["dqn", "per", "wrong"]
+
+
+def test_who_goes_on_with_a_run_loses_none_of_its_seeds(small, monkeypatch, capsys):
+    asked = ["run", small / "small.yml", "--out", small / "out"]
+    grid = []
+    monkeypatch.setattr(command, "_train", lambda todo, *_: grid.append(todo) or [])
+
+    for options in (["--seeds", "3"], [], ["--seeds", "2"]):
+        launcher.main(["compare", *map(str, asked), *options])
+
+    assert [len(todo) for todo in grid] == [9, 9, 6]  # three variants
+    assert "9 of 9 cells are finished.\n" in capsys.readouterr().out
+    assert declare.load(str(small / "out" / "suite.yml")).seeds == 2
+
+
+@pytest.mark.parametrize("device", ["cuda", "gpu0"])
+def test_a_device_that_is_not_there_is_refused(monkeypatch, capsys, device):
+    monkeypatch.setattr("sb3_per.devices.get_device", lambda _: torch.device("cpu"))  # as SB3 does
+
+    answer_to("run", "smoke", "--device", device)
+
+    assert f"got {device!r}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("option", ["--seeds", "--jobs"])

@@ -148,6 +148,19 @@ def test_the_final_score_is_the_mean_of_the_last_three_evaluations():
     assert done.final == pytest.approx(0.6)
 
 
+def test_what_is_evaluated_after_the_last_step_is_left_out():
+    """Training by whole episodes goes on to the end of one; the grid has 40 steps."""
+    declared = grids.suite()
+    longer = grids.measured([10.0, 20.0, 30.0, 40.0, 1000.0])
+    longer["evaluations"]["steps"] = [10, 20, 30, 40, 50]
+
+    found = run_of(cells(declared)[0], longer, declared.environments["A-v0"])
+
+    assert found.steps.tolist() == [10, 20, 30, 40]
+    within = run([10.0, 20.0, 30.0, 40.0])
+    assert (found.final, found.area, found.reached) == (within.final, within.area, within.reached)
+
+
 def test_the_area_is_the_mean_of_all_evaluations():
     assert run([0.0, 20.0, 60.0, 80.0]).area == pytest.approx(0.4)
 

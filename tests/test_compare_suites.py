@@ -10,8 +10,9 @@ import yaml
 
 from sb3_per import zoo
 from sb3_per.compare import command, declare
+from sb3_per.compare.overlay import UnreadableText, overlaid
 from sb3_per.compare.section import SuiteError
-from sb3_per.compare.suite import cells, overlaid
+from sb3_per.compare.suite import cells
 from sb3_per.compare.zoo_check import check_with_zoo
 from tests import grids
 
@@ -43,6 +44,15 @@ def theirs():
     return yaml.safe_load((folder / "hyperparams" / "dqn.yml").read_text())
 
 
+def leaves(values, path=()):
+    """Each value that is no mapping, by the keys that lead there."""
+    found = {}
+    for key, value in values.items():
+        below = leaves(value, (*path, key)) if isinstance(value, dict) else {(*path, key): value}
+        found |= below
+    return found
+
+
 def test_our_suites_are_there():
     assert {"smoke", "classic", "sparse", "minatar", "pong", "ablation"} == set(declare.names())
 
@@ -60,11 +70,13 @@ def test_variants_differ_in_what_they_name_and_in_nothing_else(name):
 
     for cell in cells(suite):
         variant, environment = suite.variants[cell.variant], suite.environments[cell.environment]
-        own = set(variant.overrides) | set(variant.scale)
-        used = cell.settings["hyperparameters"]
-        assert {key: used[key] for key in used if key not in own} == {
-            key: value for key, value in environment.hyperparameters.items() if key not in own
+        named = leaves(variant.overrides) | leaves(variant.scale)
+        used = leaves(cell.settings["hyperparameters"])
+        shared = leaves(environment.hyperparameters)
+        assert {path: value for path, value in used.items() if path not in named} == {
+            path: value for path, value in shared.items() if path not in named
         }
+        assert used.keys() == shared.keys() | named.keys()
         shared = (environment.steps, dataclasses.asdict(environment.evaluation))
         assert (cell.settings["steps"], cell.settings["evaluation"]) == shared
         assert cell.settings["env_kwargs"] == environment.env_kwargs
@@ -112,12 +124,47 @@ def test_a_grid_is_ordered_by_seeds_so_that_a_part_of_it_is_balanced():
 
 
 def test_overrides_reach_into_mappings_and_replace_all_else():
-    base = {"gamma": 0.9, "net": {"width": 8, "depth": 2}, "kwargs": "dict(a=1)"}
+    base = {"gamma": 0.9, "net": {"width": 8, "depth": 2}, "kwargs": "dict(a=1)", "layers": [8]}
 
-    top = overlaid(base, {"net": {"width": 16}, "kwargs": {"b": 2}})
+    top = overlaid(base, {"net": {"width": 16}, "kwargs": "dict(b=2)", "layers": [4, 4]})
 
-    assert top == {"gamma": 0.9, "net": {"width": 16, "depth": 2}, "kwargs": {"b": 2}}
+    assert top == {
+        "gamma": 0.9,
+        "net": {"width": 16, "depth": 2},
+        "kwargs": "dict(b=2)",
+        "layers": [4, 4],
+    }
     assert base["net"]["width"] == 8
+
+
+@pytest.mark.parametrize(
+    "text", ["dict(a=1, b=dict(c=[2], d={3: 4}))", " {'a': 1, 'b': {'c': [2], 'd': {3: 4}}}"]
+)
+def test_a_mapping_over_text_that_rl_zoo_evaluates_leaves_the_rest_of_it(text):
+    top = overlaid({"kwargs": text}, {"kwargs": {"b": {"c": [5]}, "e": 6}})
+
+    assert top == {"kwargs": {"a": 1, "b": {"c": [5], "d": {3: 4}}, "e": 6}}
+
+
+@pytest.mark.parametrize(
+    "text", ["dict(activation_fn=nn.ReLU)", "make(a=1)", "dict([('a', 1)])", "[1]", "dict(", ""]
+)
+def test_a_mapping_never_replaces_text_unread(text):
+    with pytest.raises(UnreadableText, match="kwargs must be text here, since it replaces"):
+        overlaid({"kwargs": text}, {"kwargs": {"b": 2}})
+
+
+def test_another_optimizer_keeps_the_network(tmp_path):
+    plain = "{policy_kwargs: {optimizer_kwargs: {fused: false}}}"
+    suite = declare.load(mine(tmp_path, GOOD.replace("{replay_buffer_kwargs: {alpha: 0}}", plain)))
+
+    used = {cell.variant: cell.settings["hyperparameters"] for cell in cells(suite)}
+
+    assert used["dqn"]["policy_kwargs"] == "dict(net_arch=[256, 256])"  # RL-Zoo's
+    assert used["alpha_0"]["policy_kwargs"] == {
+        "net_arch": [256, 256],
+        "optimizer_kwargs": {"fused": False},
+    }
 
 
 def test_a_scaled_hyperparameter_is_a_multiple_of_the_environments_own(tmp_path):
@@ -129,6 +176,36 @@ def test_a_scaled_hyperparameter_is_a_multiple_of_the_environments_own(tmp_path)
     rates = {cell.variant: cell.settings["hyperparameters"] for cell in cells(suite)}
     assert rates["quarter"]["learning_rate"] == rate / 4
     assert rates["dqn"]["learning_rate"] == rate
+
+
+@pytest.mark.parametrize(("batch_size", "factor"), [(64, 0.5), (100, 0.29)])
+def test_a_whole_number_stays_whole_when_it_is_scaled(tmp_path, batch_size, factor):
+    half = f"overrides: {{batch_size: {batch_size}}}, scale: {{batch_size: {factor}}}"
+    text = GOOD + f"  half: {{algorithm: dqn, {half}}}\n"
+
+    suite = declare.load(mine(tmp_path, text))
+
+    (scaled,) = {
+        cell.settings["hyperparameters"]["batch_size"]
+        for cell in cells(suite)
+        if cell.variant == "half"
+    }
+    assert isinstance(scaled, int)
+    assert scaled == round(batch_size * factor)
+
+
+def test_a_mapping_may_be_merged_from_one_that_was_merged_itself(tmp_path):
+    # At another depth, PyYAML merges "deep" for the second time before it has built it.
+    merged = """
+  one: {algorithm: per_dqn, overrides: {replay_buffer_kwargs: &base {alpha: 0.9, eps: 0.1}}}
+  two: {algorithm: per_dqn, overrides: {replay_buffer_kwargs: &deep {<<: *base, alpha: 0.3}}}
+  three: {algorithm: per_dqn, overrides: {<<: *deep, gamma: 0.5}}
+"""
+
+    variants = declare.load(mine(tmp_path, GOOD + merged)).variants
+
+    assert variants["two"].overrides == {"replay_buffer_kwargs": {"alpha": 0.3, "eps": 0.1}}
+    assert variants["three"].overrides == {"alpha": 0.3, "eps": 0.1, "gamma": 0.5}
 
 
 def test_a_saved_suite_is_read_back_without_rl_zoos_file(tmp_path, monkeypatch):
@@ -179,6 +256,33 @@ WRONG = {
                         "variants.alpha_0.overrides.n_timesteps is set by the suite"),
     "a scale of text": ("dqn: {algorithm: dqn}", "dqn: {algorithm: dqn, scale: {policy: 2}}",
                         "variants.dqn.scale.policy must be a factor for a number"),
+    "a scale of truth": ("dqn: {algorithm: dqn}",
+                         "dqn: {algorithm: dqn, scale: {learning_rate: true}}",
+                         "variants.dqn.scale.learning_rate must be a factor for a number"),
+    "a scale that is no number": ("dqn: {algorithm: dqn}",
+                                  "dqn: {algorithm: dqn, scale: {learning_rate: .nan}}",
+                                  "variants.dqn.scale.learning_rate must be a factor"),
+    "half a transition": ("dqn: {algorithm: dqn}",
+                          "dqn: {algorithm: dqn, scale: {batch_size: 0.51}}",
+                          "dqn.scale.batch_size must keep a whole number whole; batch_size is 64"),
+    "part of a text": ("{replay_buffer_kwargs: {alpha: 0}}",
+                       "{policy: {a: 1}}",
+                       "alpha_0.overrides must not replace text by a mapping: policy must be text"),
+    "part of RL-Zoo's text": ("    steps: 3000",
+                              "    steps: 3000\n    hyperparameters: {policy: {}}",
+                              "CartPole-v1.hyperparameters must not replace text by a mapping"),
+    "not finite": ("threshold: 475", "threshold: .nan",
+                   "environments.CartPole-v1.threshold must be finite, got nan"),
+    "infinite": ("solved: 475.0", "solved: .inf", "score.solved must be finite, got inf"),
+    "a date that is none": ("about: Mine.", "about: 2024-13-45", "month must be in 1..12"),
+    "the suite's file": ("  dqn: {", "  suite.yml: {", "variants.suite.yml must be named"),
+    "nothing to compare": ("variants:",
+                           "contrasts: {gain: {variant: dqn, over: dqn}}\nvariants:",
+                           "contrasts.gain.over must be another variant, got 'dqn'"),
+    "one environment by two names": (
+        "variants:", GOOD[GOOD.index("  CartPole-v1:"):GOOD.index("variants:")].replace(
+            "  CartPole-v1:", "  mine:CartPole-v1:") + "variants:",
+        "environments.CartPole-v1 must be the only CartPole-v1"),
     "nothing to run": (GOOD[GOOD.index("  dqn: {"):], "  {}", "variants must not be empty"),
 }  # fmt: skip
 
@@ -230,6 +334,50 @@ def test_what_rl_zoo_does_not_know_is_named_before_anything_runs(tmp_path, part,
     assert str(error.value).startswith("mine.yml: ")
     assert message in str(error.value)
     assert "did you mean" in str(error.value)
+
+
+VALUES = {
+    "an option of the buffer": ("{replay_buffer_kwargs: {alpha: 7}}", r"alpha .*\[0, 1\], got 7"),
+    "an argument": ("{beta_initial: 2}", "beta_initial .*got 2"),
+    "what RL-Zoo evaluates": ("{policy_kwargs: 'dict(net_arch=[8], depth=2)'}", "argument 'depth'"),
+    "a wrapper": ("{env_wrapper: no.such.Wrapper}", "No module named 'no'"),
+}
+
+
+@pytest.mark.parametrize(("overrides", "message"), VALUES.values(), ids=VALUES)
+def test_a_model_that_cannot_be_built_is_named_before_anything_runs(tmp_path, overrides, message):
+    zoo.register()
+    wrong = GOOD.replace("{replay_buffer_kwargs: {alpha: 0}}", overrides)
+    suite = declare.load(mine(tmp_path, wrong))
+
+    place = r"mine\.yml: variants\.alpha_0 cannot be built in CartPole-v1: "
+    with pytest.raises(SuiteError, match=place + f".*{message}"):
+        check_with_zoo(suite, "mine.yml")
+
+
+@pytest.mark.usefixtures("own_registry")
+def test_an_environment_may_be_one_that_a_module_registers(tmp_path, monkeypatch):
+    module = "import gymnasium as gym\n\nold = 'gymnasium.envs.classic_control:CartPoleEnv'\n"
+    (tmp_path / "two_of_mine.py").write_text(f"{module}gym.register('Mine-v3', entry_point=old)\n")
+    text = GOOD.replace("  CartPole-v1:", "  two_of_mine:Mine-v3:")
+    suite = declare.load(mine(tmp_path, text))
+    zoo.register()
+
+    with pytest.raises(SuiteError, match=r"environments\.two_of_mine:Mine-v3 cannot be imported"):
+        check_with_zoo(suite, "mine.yml")
+    monkeypatch.syspath_prepend(tmp_path)
+    check_with_zoo(suite, "mine.yml")
+    wrong = declare.load(mine(tmp_path, text.replace("Mine-v3", "Mime-v3")))
+    with pytest.raises(SuiteError, match=r"'Mime-v3'; did you mean Mine-v3\?"):
+        check_with_zoo(wrong, "mine.yml")
+
+
+def test_a_suite_that_is_no_text_names_the_file(tmp_path):
+    path = tmp_path / "mine.yml"
+    path.write_bytes(GOOD.replace("Mine.", "Für mich.").encode("latin-1"))
+
+    with pytest.raises(SuiteError, match=r"mine\.yml: 'utf-8' codec"):
+        declare.load(str(path))
 
 
 def test_an_environment_that_cannot_be_made_is_named_before_anything_runs(tmp_path):

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import torch as th
-from stable_baselines3.common.utils import get_device
 
 from sb3_per.bench import memory, ops, plot, profile, train
 from sb3_per.buffers import PRIORITIZATIONS
 from sb3_per.command_line import make_folder, whole_number
+from sb3_per.devices import device_that_is_here
 
 PACKAGES = (
     "sb3-per",
@@ -38,50 +38,80 @@ def main() -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="sb3-per bench", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="sb3-per bench",
+        description="What the buffer and a step of training cost, beside others.",
+    )
     commands = parser.add_subparsers(required=True, metavar="WHAT")
 
     of_ops = commands.add_parser("ops", help="time of sample, update and add; in microseconds")
-    of_ops.add_argument("--capacities", type=whole_number(1), nargs="*", default=ops.CAPACITIES)
-    of_ops.add_argument("--batches", type=whole_number(1), nargs="+", default=ops.BATCHES)
     of_ops.add_argument(
-        "--images", type=whole_number(0), default=ops.IMAGES, help="stored; 0 for none"
+        "--capacities",
+        type=whole_number(1),
+        nargs="*",
+        default=ops.CAPACITIES,
+        help=f"slots of 8 floats, all in use (default: {_listed(ops.CAPACITIES)})",
     )
-    of_ops.add_argument("--rounds", type=whole_number(1), default=1000)
+    of_ops.add_argument(
+        "--batches",
+        type=whole_number(1),
+        nargs="+",
+        default=ops.BATCHES,
+        help=f"transitions (default: {_listed(ops.BATCHES)})",
+    )
+    of_ops.add_argument(
+        "--images",
+        type=whole_number(0),
+        default=ops.IMAGES,
+        help=f"stored; 0 for none (default: {ops.IMAGES})",
+    )
+    of_ops.add_argument(
+        "--rounds", type=whole_number(1), default=1000, help="of measuring (default: 1000)"
+    )
     of_ops.set_defaults(run=_run_ops)
 
     of_train = commands.add_parser("train", help="steps a second of PERDQN and DQN")
-    of_train.add_argument("--rounds", type=whole_number(1), default=36)
     of_train.add_argument(
-        "--device", type=_device, default="cpu", help="cpu: in CPU time; cuda: by the clock"
+        "--rounds", type=whole_number(1), default=36, help="of measuring (default: 36)"
+    )
+    of_train.add_argument(
+        "--device",
+        type=device_that_is_here,
+        default="cpu",
+        help="cpu: in CPU time; cuda: by the clock",
     )
     of_train.set_defaults(run=_run_train)
 
     of_profile = commands.add_parser("profile", help="where the time of a training step goes")
-    of_profile.add_argument("--steps", type=whole_number(1), default=4000)
+    of_profile.add_argument(
+        "--steps", type=whole_number(1), default=4000, help="of training (default: 4000)"
+    )
     of_profile.set_defaults(run=_run_profile)
 
     of_memory = commands.add_parser("memory", help="bytes a slot, and growth while in use")
-    of_memory.add_argument("--capacity", type=whole_number(1), default=1_000_000)
-    of_memory.add_argument("--steps", type=whole_number(1), default=1_000_000)
+    of_memory.add_argument(
+        "--capacity", type=whole_number(1), default=1_000_000, help="slots (default: 1000000)"
+    )
+    of_memory.add_argument(
+        "--steps", type=whole_number(1), default=1_000_000, help="in use (default: 1000000)"
+    )
     of_memory.set_defaults(run=_run_memory)
 
     for each in (of_train, of_profile):
-        each.add_argument("--tasks", nargs="+", choices=train.TASKS, default=[*train.TASKS])
+        each.add_argument(
+            "--tasks",
+            nargs="+",
+            choices=train.TASKS,
+            default=[*train.TASKS],
+            help="(default: all)",
+        )
     for each in (of_ops, of_train, of_profile, of_memory):
         each.add_argument("--out", type=Path, help="a folder for JSON, and for the plot of ops")
     return parser
 
 
-def _device(text: str) -> str:
-    """SB3 would take the CPU without a word where there is no GPU."""
-    try:
-        is_here = get_device(text).type == th.device(text).type
-    except RuntimeError as error:
-        raise argparse.ArgumentTypeError(f"must be a device of torch's, got {text!r}") from error
-    if not is_here:
-        raise argparse.ArgumentTypeError(f"must be a device that is here, got {text!r}")
-    return text
+def _listed(numbers: Sequence[int]) -> str:
+    return " ".join(map(str, numbers))
 
 
 def _run_ops(asked: argparse.Namespace) -> None:

@@ -16,6 +16,7 @@ from sb3_per.compare.run import run
 from sb3_per.compare.section import SuiteError
 from sb3_per.compare.suite import Cell, cells
 from sb3_per.compare.zoo_check import check_with_zoo
+from sb3_per.devices import device_that_is_here
 
 
 def main() -> None:
@@ -42,12 +43,18 @@ def _parser() -> argparse.ArgumentParser:
 
     of_run = commands.add_parser("run", help="train what a suite declares; goes on where it was")
     of_run.add_argument("suite", help=f"{', '.join(declare.names())}, or your own YAML file")
-    of_run.add_argument("--seeds", type=whole_number(1), help="how many (default: the suite's)")
+    of_run.add_argument(
+        "--seeds",
+        type=whole_number(1),
+        help="how many (default: as many as in the run folder before, else the suite's)",
+    )
     of_run.add_argument(
         "--jobs", type=whole_number(1), default=1, help="cells at a time (default: 1)"
     )
     of_run.add_argument("--out", type=Path, help="run folder (default: runs/SUITE)")
-    of_run.add_argument("--device", default="cpu", help="torch's (default: cpu)")
+    of_run.add_argument(
+        "--device", type=device_that_is_here, default="cpu", help="torch's (default: cpu)"
+    )
     of_run.set_defaults(command=_run)
 
     of_report = commands.add_parser("report", help="figures, tables and a verdict")
@@ -60,10 +67,9 @@ def _parser() -> argparse.ArgumentParser:
 def _run(asked: argparse.Namespace) -> None:
     suite = declare.load(asked.suite)
     check_with_zoo(suite, asked.suite)
-    if asked.seeds is not None:
-        suite = declare.with_seeds(suite, asked.seeds)
     folder = asked.out or Path("runs", suite.name)
     make_folder(folder)
+    suite = declare.with_seeds(suite, asked.seeds or _seeds_before(folder) or suite.seeds)
     try:
         # Two runs at work in one folder would train the same cells, into the same files.
         with FileLock(folder / ".lock", timeout=0):
@@ -73,11 +79,19 @@ def _run(asked: argparse.Namespace) -> None:
             failed = _train(todo, len(grid) - len(todo), asked, folder)
     except Timeout as error:
         raise SystemExit(f"sb3-per compare: another run is at work in {folder}") from error
+    n_finished = len(grid) - len(failed)
+    sys.stdout.write(f"{n_finished} of {len(grid)} cells are finished.\n")
     sys.stdout.write(f"Next: sb3-per compare report {folder}\n")
     for outcome in failed:
         sys.stderr.write(f"\n{outcome.cell}: {outcome.error}\n")
     if failed:
         raise SystemExit(1)
+
+
+def _seeds_before(folder: Path) -> int | None:
+    """:return: Of the run that the folder holds; who goes on with it loses none of them."""
+    kept = folder / results.SUITE
+    return declare.load(str(kept)).seeds if kept.is_file() else None
 
 
 def _train(todo: list[Cell], n_done: int, asked: argparse.Namespace, folder: Path) -> list[Outcome]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import yaml
 
 from sb3_per.archive import new_file
+from sb3_per.compare import results
+from sb3_per.compare.overlay import UnreadableText, overlaid, scaled
 from sb3_per.compare.scores import FINAL_EVALUATIONS
 from sb3_per.compare.section import Section, SuiteError, read_yaml
 from sb3_per.compare.suite import (
@@ -18,7 +21,7 @@ from sb3_per.compare.suite import (
     Score,
     Suite,
     Variant,
-    overlaid,
+    gym_id,
 )
 
 _FOLDER = Path(__file__).parent / "suites"
@@ -59,11 +62,15 @@ def save(suite: Suite, path: Path) -> None:
 def _suite(section: Section, stem: str) -> Suite:
     environments = {name: _environment(each) for name, each in _named(section, "environments")}
     variants = {name: _variant(each) for name, each in _named(section, "variants")}
+    ids = [gym_id(name) for name in environments]
+    for name in environments:
+        if ids.count(gym_id(name)) > 1:
+            section.section("environments").fail(name, f"must be the only {gym_id(name)}")
     for name in variants:
         # A variant is a folder, beside that of the report.
-        if not re.fullmatch(r"\w[\w.+-]*", name) or name == "report":
+        if not re.fullmatch(r"\w[\w.+-]*", name) or name in ("report", results.SUITE):
             section.section("variants").fail(name, "must be named by letters, digits and _.+-")
-    _check_scales(section.section("variants"), environments, variants)
+    _check_changes(section.section("variants"), environments, variants)
     suite = Suite(
         name=section.take("name", str, stem),
         about=section.take("about", str),
@@ -88,6 +95,8 @@ def _contrasts(section: Section, variants: dict[str, Variant]) -> dict[str, Cont
         for key, variant in dataclasses.asdict(contrasts[name]).items():
             if variant not in variants:
                 each.fail(key, f"must be one of the variants {', '.join(variants)}")
+        if contrasts[name].variant == contrasts[name].over:
+            each.fail("over", "must be another variant")
     return contrasts
 
 
@@ -140,7 +149,10 @@ def _hyperparameters(section: Section) -> dict[str, Any]:
     theirs = _sections_of_rl_zoo() if name else {name: {}}
     if name not in theirs:
         section.fail("rl_zoo_section", f"must be one of RL-Zoo's dqn.yml: {', '.join(theirs)}")
-    values = overlaid(theirs[name], own)
+    try:
+        values = overlaid(theirs[name], own)
+    except UnreadableText as error:
+        section.fail("hyperparameters", f"must not replace text by a mapping: {error}")
     if "policy" not in values:
         section.fail("hyperparameters", "must hold a policy where rl_zoo_section names no section")
     return {key: value for key, value in values.items() if key != "n_timesteps"}
@@ -155,16 +167,28 @@ def _sections_of_rl_zoo() -> dict[str, dict[str, Any]]:
     return {}
 
 
-def _check_scales(
+def _check_changes(
     section: Section, environments: dict[str, Environment], variants: dict[str, Variant]
 ) -> None:
+    """:raises SuiteError: for an override or a scale that cannot be laid over an environment."""
     for name, variant in variants.items():
+        own = section.section(name)
         for environment in environments.values():
-            scaled = overlaid(environment.hyperparameters, variant.overrides)
+            try:
+                values = overlaid(environment.hyperparameters, variant.overrides)
+            except UnreadableText as error:
+                own.fail("overrides", f"must not replace text by a mapping: {error}")
             for key, factor in variant.scale.items():
-                if not all(isinstance(each, int | float) for each in (factor, scaled.get(key))):
-                    rule = f"must be a factor for a number; {key} is {scaled.get(key)!r}"
-                    section.section(name).section("scale").fail(key, rule)
+                if not all(_is_finite(each) for each in (factor, values.get(key))):
+                    rule = f"must be a factor for a number; {key} is {values.get(key)!r}"
+                    own.section("scale").fail(key, rule)
+                if type(values[key]) is int and type(scaled(values[key], factor)) is not int:
+                    rule = f"must keep a whole number whole; {key} is {values[key]}"
+                    own.section("scale").fail(key, rule)
+
+
+def _is_finite(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
 
 
 def _take_values(section: Section, key: str) -> dict[str, Any]:

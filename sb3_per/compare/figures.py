@@ -14,9 +14,9 @@ from sb3_per.compare.statistics import Estimate, band
 from sb3_per.compare.suite import Suite
 from sb3_per.compare.summary import MARGIN, Comparison, select
 
-# Okabe and Ito's palette, which the colour-blind can tell apart; dashes repeat what colour says.
+# Okabe and Ito's palette, which the colour-blind can tell apart; dashes say the same again.
 _COLOURS = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#D55E00", "#0072B2", "#CC79A7")
-_DASHES = ("-", "--", "-.", ":")
+_DASHES = ("-", "--", "-.", ":", (0, (8, 2)), (0, (6, 1.5, 1, 1.5, 1, 1.5)), (0, (1, 3)))
 _COLUMNS, _SMALL_COLUMNS = 2, 4
 # Without dates, versions and random identifiers: equal results give equal files.
 _PLAIN = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
@@ -90,7 +90,7 @@ def _draw_curve(panel: Any, found: Sequence[Run], label: str, index: int) -> Non
         return
     middle, low, high = band(np.array([run.returns for run in found]))
     colour, dashes = _COLOURS[index % len(_COLOURS)], _DASHES[index % len(_DASHES)]
-    panel.plot(found[0].steps, middle, dashes, linewidth=1.8, color=colour, label=label)
+    panel.plot(found[0].steps, middle, linestyle=dashes, linewidth=1.8, color=colour, label=label)
     panel.fill_between(found[0].steps, low, high, color=colour, alpha=0.15, linewidth=0)
 
 

@@ -1,6 +1,8 @@
 """From a run folder to a report: figures, tables and what may be claimed from them."""
 
-from collections.abc import Iterator, Sequence
+import itertools
+import textwrap
+from collections.abc import Iterator, Sequence, Sized
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -75,11 +77,13 @@ def write(folder: Path, out: Path) -> list[str]:
     parts += [*_findings(contents, comparisons), *_settings(contents)]
     with new_file(out / "report.md") as file:
         file.write(("\n\n".join([*parts, *_made_by(contents)]) + "\n").encode())
-    return [
+    said = [
         f"{suite.name}: {_progress(contents)}",
+        *(f"Failed or not yet run: {line}" for line in tables.seeds_of(contents.missing)),
+        *_left_out(contents),
         *_claims(suite, comparisons),
-        f"{out / 'report.md'}",
     ]
+    return [*itertools.chain(*map(_wrapped, said)), f"{out / 'report.md'}"]
 
 
 def _read(folder: Path) -> _Contents:
@@ -115,19 +119,31 @@ def _claims(suite: Suite, comparisons: Sequence[Comparison]) -> Iterator[str]:
             yield f"    {each.claim}"
 
 
+def _wrapped(line: str) -> list[str]:
+    return textwrap.wrap(line, 80, subsequent_indent="    ", break_on_hyphens=False)
+
+
 def _heading(contents: _Contents) -> Iterator[str]:
     suite = contents.suite
     yield f"# {suite.name}\n\n{suite.about}"
     yield (
-        f"{len(suite.variants)} variants in {len(suite.environments)} environments with "
-        f"{suite.seeds} seeds. {_progress(contents)}"
+        f"{_count(suite.variants, 'variant')} in {_count(suite.environments, 'environment')} with "
+        f"{_count(range(suite.seeds), 'seed')}. {_progress(contents)}"
     )
     if contents.missing:
         listed = "\n".join(f"- {line}" for line in tables.seeds_of(contents.missing))
         yield f"**The grid is incomplete.** Failed or not yet run:\n\n{listed}"
+    yield from _left_out(contents)
+
+
+def _left_out(contents: _Contents) -> Iterator[str]:
     if contents.strangers:
-        n_strangers = len(contents.strangers)
-        yield f"{n_strangers} results in the folder are not part of the grid and left out."
+        what = _count(contents.strangers, "result")
+        yield f"Left out, since the suite does not have them: {what} in the folder."
+
+
+def _count(things: Sized, name: str) -> str:
+    return f"{len(things)} {name}{'s' if len(things) != 1 else ''}"
 
 
 def _gains(suite: Suite, gains: Sequence[Comparison]) -> Iterator[str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from sb3_per.archive import new_file
-from sb3_per.compare.suite import Cell
+from sb3_per.compare.suite import Cell, gym_id
 
 SUITE = "suite.yml"
 OUTPUT = "output.txt"
@@ -22,7 +22,7 @@ def cell_folder(folder: Path, cell: Cell) -> Path:
     :return: A cell's own folder, in RL-Zoo's layout below one folder for each variant, so that
         ``all_plots``, ``plot_train`` and ``enjoy`` find it; their ``--exp-id`` is seed + 1.
     """
-    name = f"{cell.environment.replace('/', '-')}_{cell.seed + 1}"
+    name = f"{gym_id(cell.environment).replace('/', '-')}_{cell.seed + 1}"
     algorithm: str = cell.settings["algorithm"]
     return folder / cell.variant / algorithm / name
 

@@ -17,7 +17,8 @@ class Run:
     """
     A finished cell. Scores are returns, 0 at the suite's random policy and 1 where it is solved.
 
-    :param steps: At which it was evaluated, shape (E,).
+    :param steps: At which it was evaluated, shape (E,). Training by whole episodes goes on to the
+        end of one; what is evaluated then is left out.
     :param returns: Mean over the episodes of each evaluation, shape (E,).
     :param final_return: Mean of the last three of them.
     :param final: The same as a score.
@@ -47,8 +48,10 @@ def run_of(cell: Cell, result: dict[str, Any], environment: Environment) -> Run:
     :param environment: The cell's, of the suite.
     :return: Its numbers.
     """
-    steps = np.array(result["evaluations"]["steps"])  # (E,)
-    returns = np.mean(result["evaluations"]["returns"], axis=1)  # (E,)
+    steps = np.array(result["evaluations"]["steps"])
+    in_budget = steps <= environment.steps
+    steps = steps[in_budget]  # (E,)
+    returns = np.mean(result["evaluations"]["returns"], axis=1)[in_budget]  # (E,)
     zero, one = environment.score.random, environment.score.solved
     scores = (returns - zero) / (one - zero)  # (E,)
     hits = steps[returns >= environment.threshold]

@@ -1,5 +1,6 @@
 """YAML that is read key by key, with errors that name the file and the key."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -17,14 +18,15 @@ class SuiteError(ValueError):
 class _StrictLoader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
     """PyYAML takes the last of two equal keys without a word; this loader refuses them."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+    def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
+        # As it is written: later, merge keys (<<) bring in more, which may well be there already.
+        node = super().compose_mapping_node(anchor)
         names = [key.value for key, _ in node.value]
         for name in names:
             if names.count(name) > 1:
                 mark = node.start_mark
                 raise yaml.MarkedYAMLError(problem=f"two keys {name!r}", problem_mark=mark)
-        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
-        return mapping
+        return node
 
 
 class Section:
@@ -66,6 +68,8 @@ class Section:
         is_right = type(value) is kind or (kind is float and type(value) is int)
         if not is_right:
             self.fail(key, f"must be {_KINDS[kind]}")
+        if kind is float and not math.isfinite(value):
+            self.fail(key, "must be finite")
         return kind(value)
 
     def section(self, key: str) -> "Section":
@@ -108,6 +112,6 @@ def read_yaml(path: Path) -> Section:
     try:
         with path.open(encoding="utf-8") as file:
             values = yaml.load(file, _StrictLoader)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: no UTF-8, or 2024-13-45
         raise SuiteError(f"{path}: {error}") from error
     return Section(str(path), "", values)

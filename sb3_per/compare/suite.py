@@ -1,8 +1,9 @@
 """What is compared with what, as data: environments, variants, seeds."""
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any, NamedTuple
+
+from sb3_per.compare.overlay import overlaid, scaled
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,7 +123,7 @@ def _settings(suite: Suite, variant_name: str, environment_name: str) -> dict[st
     variant = suite.variants[variant_name]
     hyperparameters = overlaid(environment.hyperparameters, variant.overrides)
     for name, factor in variant.scale.items():
-        hyperparameters[name] *= factor
+        hyperparameters[name] = scaled(hyperparameters[name], factor)
     return {
         "variant": variant_name,
         "environment": environment_name,
@@ -134,12 +135,6 @@ def _settings(suite: Suite, variant_name: str, environment_name: str) -> dict[st
     }
 
 
-def overlaid(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
-    """:return: ``base`` with the values of ``top``; where both hold a mapping, key by key."""
-    result = dict(base)
-    for key, value in top.items():
-        below = result.get(key)
-        if isinstance(below, Mapping) and isinstance(value, Mapping):
-            value = overlaid(below, value)
-        result[key] = value
-    return result
+def gym_id(environment: str) -> str:
+    """:return: What ``module:Name-v0`` is called in gymnasium's registry: ``Name-v0``."""
+    return environment.rpartition(":")[2]

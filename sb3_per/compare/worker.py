@@ -1,6 +1,5 @@
 """One cell, in a process of its own: trained and evaluated by RL-Zoo, measured, written down."""
 
-import argparse
 import json
 import os
 import platform
@@ -14,13 +13,12 @@ from typing import Any
 
 import numpy as np
 import torch as th
-import yaml
 from stable_baselines3.common.utils import set_random_seed
 
 from sb3_per import zoo
 from sb3_per.buffer_files import buffer_options
 from sb3_per.buffers import PrioritizedReplayBuffer
-from sb3_per.compare import results
+from sb3_per.compare import experiment, results
 from sb3_per.compare.stopwatch import Clock, Stamp, pace
 from sb3_per.compare.suite import Cell
 
@@ -55,14 +53,15 @@ def train(cell: Cell, folder: Path, device: str) -> None:
 
     :param folder: The run folder; of what an earlier try has left there only the output stays.
     :param device: torch's.
-    :raises RuntimeError: if the training ended early.
+    :raises RuntimeError: if the training ended early, or a return is not finite.
     """
     zoo.register()
+    experiment.import_for(cell.environment)
     th.set_num_threads(1)
     set_random_seed(cell.settings["seed"])
     place = results.cell_folder(folder, cell)
     _clear(place)
-    manager = _manager(cell, folder, device)
+    manager = experiment.manager(cell, folder, device)
     model, _ = manager.setup_experiment()
     before, after = Stamp(manager.eval_freq), Stamp(manager.eval_freq)
     manager.callbacks = [before, *manager.callbacks, after]
@@ -99,41 +98,10 @@ def _clear(place: Path) -> None:
             path.unlink()
 
 
-def _manager(cell: Cell, folder: Path, device: str) -> Any:
-    """
-    :return: RL-Zoo's manager of this run, as its ``train`` would build it. It seeds the environment
-        of the evaluations too with the cell's seed, so that all variants meet the same starts.
-    """
-    from rl_zoo3.exp_manager import ExperimentManager
-
-    settings = cell.settings
-    place = results.cell_folder(folder, cell)
-    config = place / "hyperparameters.yml"
-    hyperparameters = settings["hyperparameters"] | {"n_timesteps": settings["steps"]}
-    config.write_text(yaml.safe_dump({cell.environment: hyperparameters}), encoding="utf-8")
-    manager = ExperimentManager(
-        # What RL-Zoo writes into args.yml, and `enjoy` reads from there.
-        argparse.Namespace(env_kwargs=settings["env_kwargs"], seed=cell.seed),
-        settings["algorithm"],
-        cell.environment,
-        str(folder / cell.variant),
-        eval_freq=settings["evaluation"]["every"],
-        n_eval_episodes=settings["evaluation"]["episodes"],
-        env_kwargs=settings["env_kwargs"],
-        seed=cell.seed,
-        log_interval=-2,
-        verbose=0,
-        device=device,
-        config=str(config),
-    )
-    # RL-Zoo counts folders, which cells that run side by side would do at the same time.
-    manager.save_path = str(place)
-    manager.params_path = str(place / manager.env_name)
-    return manager
-
-
 def _evaluations(place: Path) -> dict[str, Any]:
     with np.load(place / "evaluations.npz") as file:
+        if not np.isfinite(file["results"]).all():
+            raise RuntimeError(f"returns must be finite, got {file['results'].tolist()}")
         return {
             "steps": file["timesteps"].tolist(),
             "returns": file["results"].tolist(),

@@ -1,14 +1,20 @@
 """Whether RL-Zoo and gymnasium know what a suite names, before hours are spent on it."""
 
+import contextlib
+import dataclasses
 import difflib
 import inspect
+import io
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 
 from sb3_per.buffers import option_names
+from sb3_per.compare import experiment, results
 from sb3_per.compare.section import SuiteError
-from sb3_per.compare.suite import Suite
+from sb3_per.compare.suite import Cell, Suite, cells, gym_id
 
 # Keys of RL-Zoo's own, which it takes out before an algorithm sees the rest.
 _KEYS_OF_RL_ZOO = {"callback", "env_wrapper", "frame_stack", "monitor_kwargs", "n_envs"} | {
@@ -31,7 +37,8 @@ def check_with_zoo(suite: Suite, file: str) -> None:
     """
     :param file: Named in errors.
     :raises SuiteError: for an environment, an algorithm, a hyperparameter or an option of the
-        prioritized buffer that is not known, and for an environment that cannot be made.
+        prioritized buffer that is not known, for an environment that cannot be made, and for a
+        variant of which no model can be built in one.
     """
     from rl_zoo3 import ALGOS
 
@@ -43,13 +50,37 @@ def check_with_zoo(suite: Suite, file: str) -> None:
             place = f"{file}: environments.{environment}.hyperparameters"
             _check_hyperparameters(place, declared.hyperparameters, variant.algorithm)
     for name, declared in suite.environments.items():
-        _check_name(f"{file}: environments.{name}", name, list(gym.registry))
         try:
-            gym.make(name, **declared.env_kwargs).close()
+            experiment.import_for(name)
+        except Exception as error:
+            raise SuiteError(f"{file}: environments.{name} cannot be imported: {error}") from error
+        _check_name(f"{file}: environments.{name}", gym_id(name), list(gym.registry))
+        try:
+            gym.make(gym_id(name), **declared.env_kwargs).close()
         except Exception as error:
             place = f"{file}: environments.{name}.env_kwargs"
             made_with = f"{declared.env_kwargs}: {error}"
             raise SuiteError(f"{place} must be what gym.make accepts, got {made_with}") from error
+    for cell in cells(dataclasses.replace(suite, seeds=1)):
+        try:
+            _build(cell)
+        except Exception as error:
+            place = f"{file}: variants.{cell.variant} cannot be built in {cell.environment}"
+            raise SuiteError(f"{place}: {error}") from error
+
+
+def _build(cell: Cell) -> None:
+    """Make a cell's environments and model as its worker will, and put all of it away."""
+    with tempfile.TemporaryDirectory() as name, contextlib.redirect_stdout(io.StringIO()):
+        folder = Path(name)
+        results.cell_folder(folder, cell).mkdir(parents=True)
+        manager = experiment.manager(cell, folder, "cpu")
+        create = manager.create_envs
+        with contextlib.ExitStack() as made:
+            manager.create_envs = lambda *args, **kwargs: made.enter_context(
+                contextlib.closing(create(*args, **kwargs))
+            )
+            manager.setup_experiment()
 
 
 def _check_hyperparameters(place: str, values: dict[str, Any], algorithm: str) -> None:
