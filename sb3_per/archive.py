@@ -189,8 +189,8 @@ def _check_seal(path: Path) -> None:
         is_whole = file.read() == _seal(digest.hexdigest())
     if not is_whole:
         raise ValueError(
-            f"{path} is damaged: it was cut short or changed after it was written, "
-            "or sb3-per did not write it"
+            f"{path} is damaged: it was cut short, changed after it was written, or not written "
+            "by sb3-per (PERDQN.load and load_replay_buffer read SB3's files)"
         )
 
 

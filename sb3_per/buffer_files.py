@@ -113,9 +113,7 @@ def buffer_options(buffer: PrioritizedReplayBuffer) -> dict[str, Any]:
         "handle_timeout_termination": buffer.handle_timeout_termination,
         "n_steps": buffer.n_steps,
         "gamma": buffer.gamma,
-        "weight_normalization": buffer.weight_normalization,
-        **buffer.scheme._asdict(),
-        **buffer.prioritization_options,
+        **buffer.options(),
     }
 
 

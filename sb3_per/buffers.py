@@ -1,6 +1,5 @@
 """Prioritized replay buffers for Stable-Baselines3: draws, weights and the random stream."""
 
-import inspect
 import warnings
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
@@ -8,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch as th
 from numpy.typing import ArrayLike, NDArray
+from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.type_aliases import TensorDict
 from stable_baselines3.common.vec_env import VecNormalize
 
@@ -17,7 +17,8 @@ from sb3_per.draws import Draw, Scheme
 from sb3_per.priorities import Prioritization, importance_weights, smallest
 from sb3_per.proportional import Proportional
 from sb3_per.rank_based import RankBased
-from sb3_per.rules import require, require_bool, require_fraction
+from sb3_per.rules import fixed, require, require_bool, require_fraction
+from sb3_per.signatures import keyword_only, spliced
 from sb3_per.slot_buffers import SlotDictReplayBuffer, SlotReplayBuffer
 from sb3_per.sum_tree import IntArray
 
@@ -80,6 +81,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         probability of being in the batch; see ``sb3_per.draws.Scheme``.
     :raises ValueError: for an option out of its range.
     """
+
+    weight_normalization: Literal["batch", "buffer", "none"] = fixed()
 
     def __init__(
         self,
@@ -185,6 +188,14 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         self.generator.bit_generator.state = state["generator"]
         self._batches_without_update = state["batches_without_update"]
 
+    def options(self) -> dict[str, Any]:
+        """What prioritization was asked to be, but for its kind and beta."""
+        return {
+            "weight_normalization": self.weight_normalization,
+            **self.scheme._asdict(),
+            **self.prioritization_options,
+        }
+
     def reset(self) -> None:
         """Empty the buffer. The random stream goes on; TD errors that are awaited will be late."""
         super().reset()
@@ -209,7 +220,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             require(batch_size >= 1, "batch_size must be at least 1", batch_size)
             rule = f"this sample needs {n_needed} drawable transitions at the least"
             if not self.scheme.replacement:
-                rule += " with replacement=False (a larger learning_starts helps)"
+                remedy = "learning_starts" if batch_size <= self.n_slots else "buffer_size"
+                rule += f" with replacement=False (a larger {remedy} helps)"
             require(n_drawable >= n_needed, rule, n_drawable)
         self._let_in()
         uniforms = self.generator.random(self.scheme.n_uniforms(batch_size))
@@ -267,10 +279,10 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         self._n_new_rows = 0
 
     def _weights(self, draw: Draw, n_drawable: int) -> NDArray[np.float32]:
-        reference = 1 / n_drawable
-        if self.weight_normalization == "batch":
+        reference, divided_by = 1 / n_drawable, self.weight_normalization
+        if divided_by == "batch":
             reference = smallest(draw.probabilities)
-        elif self.weight_normalization == "buffer":
+        elif divided_by == "buffer":
             reference = draw.smallest_probability
         return importance_weights(draw.probabilities, reference, self.beta)
 
@@ -293,7 +305,10 @@ class PrioritizedDictReplayBuffer(  # type: ignore[misc]  # sample: see Prioriti
     """A ``PrioritizedReplayBuffer`` for Dict observations, with the same options."""
 
 
-def option_names() -> list[str]:
-    """The options that prioritization adds to those of ``ReplayBuffer``."""
-    own = inspect.signature(PrioritizedReplayBuffer.__init__).parameters.values()
-    return [each.name for each in own if each.kind is each.KEYWORD_ONLY]
+# The options that prioritization adds to those of ``ReplayBuffer``.
+OPTION_NAMES = [each.name for each in keyword_only(PrioritizedReplayBuffer.__init__)]
+
+# What help() and editors show. Of the constructor: a class would pass it on to its subclasses.
+PrioritizedReplayBuffer.__init__.__signature__ = spliced(  # type: ignore[attr-defined]  # see there
+    ReplayBuffer.__init__, SlotReplayBuffer.__init__, PrioritizedReplayBuffer.__init__
+)

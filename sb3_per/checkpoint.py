@@ -14,9 +14,10 @@ from stable_baselines3.common.type_aliases import GymEnv
 
 from sb3_per.archive import Archive, partial_name, write_archive
 from sb3_per.buffer_files import pack_buffer, unpack_buffer
+from sb3_per.buffers import OPTION_NAMES
 from sb3_per.dqn import PERDQN
 from sb3_per.normalization import normalization_of, restore_normalization
-from sb3_per.rules import require
+from sb3_per.rules import require, require_whole
 from sb3_per.streams import restore_streams, streams_of
 
 FORMAT = "sb3-per checkpoint"
@@ -86,7 +87,9 @@ def load_checkpoint(
     :raises ValueError: for a file that is damaged or of another kind, environments that do not
         fit, and options that the checkpoint decides.
     """
-    for name in _DECIDED:
+    is_env = env is not None and not isinstance(env, str)
+    require(is_env, "env must be an environment, such as gym.make makes it", env)
+    for name in (*_DECIDED, *OPTION_NAMES):
         require(name not in options, f"{name} comes from the checkpoint", options.get(name))
     with Archive(path, FORMAT, VERSION) as archive:
         header = archive.header
@@ -124,7 +127,8 @@ class CheckpointCallback(BaseCallback):
     when training ends.
 
     SB3's callback of this name saves in the middle of a step, and not atomically. This one waits
-    for the rollout to end, when all that was seen is stored and learned from.
+    for the rollout to end, when all that was seen is stored and learned from. Its arguments are
+    others, too: the folder comes first.
 
     :param folder: One of its own for each run.
     :param save_freq: Steps of the environments, all together, between two checkpoints.
@@ -138,8 +142,8 @@ class CheckpointCallback(BaseCallback):
     def __init__(
         self, folder: str | os.PathLike[str], save_freq: int, *, keep: int = 2, verbose: int = 0
     ) -> None:
-        require(save_freq >= 1, "save_freq must be at least 1", save_freq)
-        require(keep >= 1, "keep must be at least 1", keep)
+        require_whole("save_freq", save_freq)
+        require_whole("keep", keep)
         super().__init__(verbose)
         self.folder = Path(folder)
         self.save_freq = save_freq
@@ -154,7 +158,8 @@ class CheckpointCallback(BaseCallback):
         self._n_saved = n_steps
         latest = latest_checkpoint(self.folder)
         rule = (
-            f"{self.folder} must not hold checkpoints beyond step {n_steps}: resume, or move them"
+            f"{self.folder} must not hold checkpoints beyond step {n_steps}: go on from them (by "
+            "learn(..., reset_num_timesteps=False)), or move them"
         )
         require(latest is None or _n_steps(latest) <= n_steps, rule, latest)
         for path in _checkpoints(self.folder):

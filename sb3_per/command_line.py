@@ -1,8 +1,10 @@
-"""Numbers and folders on command lines."""
+"""Numbers and folders on command lines, and what they answer."""
 
 import argparse
 from collections.abc import Callable
 from pathlib import Path
+
+NO_FIGURE = 'No figure without the package matplotlib: pip install "sb3-per[plots]"'
 
 
 def whole_number(low: int, high: int | None = None) -> Callable[[str], int]:

@@ -1,8 +1,9 @@
 """DQN with prioritized replay: weighted loss, TD errors back into the buffer, beta's clock."""
 
-import inspect
 import io
 import pathlib
+import pickle
+import warnings
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -11,17 +12,19 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from stable_baselines3 import DQN
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.type_aliases import MaybeCallback
+from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, TensorDict
 from torch.nn import functional as F
 
 from sb3_per import gradients
 from sb3_per.buffers import (
+    OPTION_NAMES,
+    PRIORITIZATIONS,
     PrioritizedDictReplayBuffer,
     PrioritizedReplayBuffer,
     PrioritizedReplayBufferSamples,
-    option_names,
 )
 from sb3_per.rules import require, require_bool, require_fraction, require_positive
+from sb3_per.signatures import spliced
 
 SelfPERDQN = TypeVar("SelfPERDQN", bound="PERDQN")
 
@@ -64,9 +67,7 @@ class PERDQN(DQN):
         self.beta_final = beta_final
         self.beta_fraction = beta_fraction
         self.double_q = double_q
-        for name in option_names():
-            rule = _BETA if name == "beta" else f"{name} belongs in replay_buffer_kwargs"
-            require(name not in kwargs, rule, kwargs.get(name))
+        _refuse_options_of_the_buffer(kwargs)
         super().__init__(*args, **kwargs)
 
     def _setup_model(self) -> None:
@@ -89,6 +90,7 @@ class PERDQN(DQN):
         has_dict = isinstance(self.observation_space, spaces.Dict)
         fitting = PrioritizedDictReplayBuffer if has_dict else PrioritizedReplayBuffer
         named = self.replay_buffer_class
+        require(named is None or isinstance(named, type), "replay_buffer_class must be one", named)
         # A model that was saved names the class that fitted, as does a file that serves all spaces.
         if named is None or named is PrioritizedReplayBuffer:
             return fitting
@@ -220,8 +222,8 @@ class PERDQN(DQN):
         """
         As ``DQN.load_replay_buffer``: priorities and random stream go on where they were saved.
 
-        :raises ValueError: if the file holds a buffer without priorities or of another shape; the
-            model keeps its own.
+        :raises ValueError: if the file holds something else than a buffer with priorities of the
+            model's shape; the model keeps its own.
         """
         own = self.replay_buffer
         try:
@@ -229,14 +231,18 @@ class PERDQN(DQN):
             loaded = self.replay_buffer
         except AssertionError as error:  # SB3's, for what is no buffer
             raise ValueError(str(error)) from error
+        except pickle.UnpicklingError as error:
+            rule = f"{path} must be a file of save_replay_buffer (load_buffer reads save_buffer's)"
+            raise ValueError(f"{rule}, got {error}") from error
         finally:
             self.replay_buffer = own
         self.use_replay_buffer(loaded)
 
     def use_replay_buffer(self, buffer: PrioritizedReplayBuffer) -> None:
         """
-        Go on with another buffer; its priorities and its random stream come with it. In mid-run the
-        episodes at its end count as cut, since those of the model's environments are others.
+        Go on with another buffer; its options, priorities and random stream come with it, and
+        ``replay_buffer_kwargs`` tells of them, with a warning where it told of others. In mid-run
+        the episodes at its end count as cut, since those of the model's environments are others.
 
         :param buffer: For example from ``sb3_per.load_buffer``.
         :raises ValueError: if the buffer has no priorities or another shape; the model keeps its
@@ -257,7 +263,52 @@ class PERDQN(DQN):
         buffer.device = self.device
         if self._last_obs is not None and buffer is not self.replay_buffer:
             buffer.end_episodes()
+        self._take_over_options(buffer)
         self.replay_buffer = buffer
+
+    def _take_over_options(self, buffer: PrioritizedReplayBuffer) -> None:
+        """A model that is saved and loaded shall make such a buffer again."""
+        asked_for, ours = self.replay_buffer_kwargs, _options_of(self.replay_buffer)
+        new = {name: value for name, value in _options_of(buffer).items() if value != ours[name]}
+        for name in new.keys() & asked_for.keys():
+            warnings.warn(
+                f"the buffer keeps its own {name}={new[name]!r} instead of the "
+                f"{asked_for[name]!r} of replay_buffer_kwargs",
+                stacklevel=3,
+            )
+        self.replay_buffer_kwargs = {**asked_for, **new}
+
+    def set_parameters(
+        self,
+        load_path_or_dict: str | TensorDict,
+        exact_match: bool = True,
+        device: th.device | str = "auto",
+    ) -> None:
+        """As ``DQN.set_parameters``; Adam steps fused even if that of a ``DQN`` was stored."""
+        super().set_parameters(load_path_or_dict, exact_match, device)
+        gradients.fuse(self.policy.optimizer)
+
+    @classmethod
+    def load(
+        cls: type[SelfPERDQN],
+        path: str | pathlib.Path | io.BufferedIOBase,
+        env: GymEnv | None = None,
+        device: th.device | str = "auto",
+        custom_objects: dict[str, Any] | None = None,
+        print_system_info: bool = False,
+        force_reset: bool = True,
+        **kwargs: Any,
+    ) -> SelfPERDQN:
+        """
+        As ``DQN.load``.
+
+        :raises ValueError: for an argument out of its range, and for an option of the buffer that
+            is not in ``replay_buffer_kwargs``.
+        """
+        _refuse_options_of_the_buffer(kwargs)
+        return super().load(
+            path, env, device, custom_objects, print_system_info, force_reset, **kwargs
+        )
 
 
 class _Figures(NamedTuple):
@@ -280,12 +331,17 @@ def _figures(loss: float, td_errors: NDArray[np.float32], weights: NDArray[np.fl
     )
 
 
-def _signature() -> inspect.Signature:
-    """DQN's parameters in their order, then ours: what help() and editors show."""
-    own = inspect.signature(PERDQN.__init__).parameters.values()
-    ours = [parameter for parameter in own if parameter.kind is parameter.KEYWORD_ONLY]
-    return inspect.Signature([*inspect.signature(DQN.__init__).parameters.values(), *ours])
+def _refuse_options_of_the_buffer(arguments: dict[str, Any]) -> None:
+    for name in OPTION_NAMES:
+        rule = _BETA if name == "beta" else f"{name} belongs in replay_buffer_kwargs"
+        require(name not in arguments, rule, arguments.get(name))
 
 
-# Of the constructor rather than the class, whose subclasses would inherit it.
-PERDQN.__init__.__signature__ = _signature()  # type: ignore[attr-defined]  # read by inspect
+def _options_of(buffer: PrioritizedReplayBuffer) -> dict[str, Any]:
+    kind = type(buffer.prioritization)
+    names = {ours: name for name, ours in PRIORITIZATIONS.items()}
+    return {"prioritization": names.get(kind, kind), **buffer.options()}
+
+
+# What help() and editors show. Of the constructor: a class would pass it on to its subclasses.
+PERDQN.__init__.__signature__ = spliced(DQN.__init__, PERDQN.__init__)  # type: ignore[attr-defined]  # read by inspect

@@ -21,6 +21,8 @@ def fuse(optimizer: th.optim.Optimizer) -> None:
         is_free = group["fused"] is None and not any(group[name] for name in chosen)
         if is_free and all(_has_kernel(parameter) for parameter in group["params"]):
             group["fused"] = True
+            if optimizer.state:  # of another kernel, which counts steps elsewhere
+                optimizer.load_state_dict(optimizer.state_dict())
 
 
 def _has_kernel(parameter: th.Tensor) -> bool:

@@ -36,7 +36,7 @@ BROUGHT_BY = {
 _ZOO = ("rl_zoo3", "pandas", "requests")
 _PLOTS = (*_ZOO, "seaborn", "scipy")
 
-COMMANDS = {
+_RL_ZOOS = {
     "train": Command("train an agent, or search hyperparameters", "rl_zoo3.train", "train", _ZOO),
     "enjoy": Command("watch or evaluate a trained agent", "rl_zoo3.enjoy", "enjoy", _ZOO),
     "plot_train": Command(
@@ -54,6 +54,8 @@ COMMANDS = {
     ),
     "push_to_hub": Command("upload a trained agent", "rl_zoo3.push_to_hub", None, _ZOO),
     "load_from_hub": Command("download a trained agent", "rl_zoo3.load_from_hub", None, _ZOO),
+}
+_OURS = {
     "compare": Command(
         "put variants side by side: run a grid, report on it",
         "sb3_per.compare.command",
@@ -64,6 +66,7 @@ COMMANDS = {
     "cliffwalk": Command("rerun the paper's Figures 1 and 2", "sb3_per.cliffwalk.command", "main"),
     "configs": Command("tell the folder of our YAML files", "sb3_per.launcher", "configs"),
 }
+COMMANDS = _RL_ZOOS | _OURS
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -92,17 +95,23 @@ def configs() -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    listing = "\n".join(f"  {name:<16} {command.what}" for name, command in COMMANDS.items())
     parser = argparse.ArgumentParser(
         prog="sb3-per",
-        description=f"RL-Zoo's commands, with per_dqn among the algorithms:\n\n{listing}",
+        usage="sb3-per COMMAND ...",
+        description="RL-Zoo's commands, with per_dqn among the algorithms:\n\n"
+        f"{_listed(_RL_ZOOS)}\n\nCommands of our own:\n\n{_listed(_OURS)}",
         epilog="`sb3-per COMMAND --help` tells what a command takes.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=__version__)
-    parser.add_argument("command", choices=COMMANDS, metavar="COMMAND")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...")
+    parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help=argparse.SUPPRESS)
+    rest = parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    rest.required = False
     return parser
+
+
+def _listed(commands: dict[str, Command]) -> str:
+    return "\n".join(f"  {name:<16} {command.what}" for name, command in commands.items())
 
 
 def _check_needs(name: str, command: Command) -> None:

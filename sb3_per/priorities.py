@@ -8,7 +8,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from sb3_per.draws import Draw, Scheme
-from sb3_per.rules import require, require_fraction, require_positive
+from sb3_per.rules import fixed, require, require_fraction, require_positive
 from sb3_per.sum_tree import FloatArray, IntArray
 
 # TD errors come from float32 networks. The bound keeps every sum of priorities below what float64
@@ -59,15 +59,21 @@ class ByTDError:
     that has none yet.
 
     Invariant: ``largest_priority`` is the largest priority given since the last ``clear``, the
-    initial priority included.
+    initial priority included. The options stay what they are: all that is stored came of them.
 
-    :param alpha: How much prioritization, in [0, 1]; 0 draws uniformly. It stays what it is.
+    :param alpha: How much prioritization, in [0, 1]; 0 draws uniformly.
     :param eps: Added to abs(TD error) so that no transition starves, > 0.
     :param td_error_clip: Upper bound of abs(TD error), before eps; None for no bound.
     :param initial_priority: Priority of the first transitions, > 0.
     :param new_priority: New transitions get the largest priority ever seen (``"max_seen"``, the
         paper's algorithm 1) or the largest of those stored now (``"max_stored"``).
     """
+
+    alpha: float = fixed()
+    eps: float = fixed()
+    td_error_clip: float = fixed()
+    initial_priority: float = fixed()
+    new_priority: Literal["max_seen", "max_stored"] = fixed()
 
     def __init__(
         self,
@@ -86,22 +92,12 @@ class ByTDError:
             require_positive(name, value, LARGEST_TD_ERROR, "be positive and finite in float32")
         choices = ("max_seen", "max_stored")
         require(new_priority in choices, f"new_priority must be one of {choices}", new_priority)
-        self._alpha = float(alpha)
+        self.alpha = float(alpha)
         self.eps = float(eps)
         self.td_error_clip = float(clip)
         self.initial_priority = float(initial_priority)
         self.new_priority = new_priority
         self.largest_priority = self.initial_priority
-
-    @property
-    def alpha(self) -> float:
-        """How much prioritization: the exponent of priorities or ranks."""
-        return self._alpha
-
-    @alpha.setter
-    def alpha(self, alpha: float) -> None:
-        # All that is stored has been raised to it already, and without alpha nothing is left of it.
-        require(alpha == self._alpha, f"alpha stays {self._alpha}: make a new buffer", alpha)
 
     def priorities_of(self, td_errors: FloatArray, power: float = 1.0) -> FloatArray:
         """(min(abs(TD error), clip) + eps)^power, (B,); the largest priority is remembered."""

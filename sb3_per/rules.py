@@ -1,5 +1,6 @@
 """Rules for what users hand over: each raises a ``ValueError`` that states it and the value."""
 
+from numbers import Integral
 from typing import Any
 
 
@@ -25,6 +26,27 @@ def require_positive(name: str, value: Any, bound: float, rule: str) -> None:
 def require_bool(name: str, value: Any) -> None:
     """:raises ValueError: unless the value is True or False; the text "no" counts as true."""
     require(value in (False, True), f"{name} must be True or False", value)
+
+
+def require_whole(name: str, value: Any) -> None:
+    """:raises ValueError: unless the value is a whole number of at least 1, one of NumPy's too."""
+    is_whole = isinstance(value, Integral) and not isinstance(value, bool)
+    require(is_whole and value >= 1, f"{name} must be a whole number of at least 1", value)
+
+
+def fixed() -> Any:
+    """:return: An attribute, for the body of a class, of which instances keep the first value."""
+    return _Fixed()
+
+
+class _Fixed:
+    # Without __get__ Python reads the instance's own value, at no cost.
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        kept = instance.__dict__.setdefault(self._name, value)
+        require(value == kept, f"{self._name} stays {kept!r}: make a new buffer", value)
 
 
 def _lies_in(low: float, high: float, value: Any) -> bool:

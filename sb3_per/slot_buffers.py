@@ -11,7 +11,7 @@ from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_per.n_step import n_step_windows
-from sb3_per.rules import require
+from sb3_per.rules import require, require_whole
 from sb3_per.sum_tree import IntArray
 
 # The arrays in which SB3 keeps transitions.
@@ -30,12 +30,12 @@ class SlotReplayBuffer(ReplayBuffer):
     """
 
     def __init__(self, *args: Any, n_steps: int = 1, gamma: float = 0.99, **kwargs: Any) -> None:
-        require(
-            isinstance(n_steps, int | np.integer) and n_steps >= 1,
-            "n_steps must be a whole number of at least 1",
-            n_steps,
-        )
+        require_whole("n_steps", n_steps)
         require(0 <= gamma <= 1, "gamma must lie in [0, 1]", gamma)
+        space = kwargs.get("observation_space", args[1] if len(args) > 1 else None)
+        is_for_dict = isinstance(self, DictReplayBuffer)
+        rule = "Dict observations need a buffer for them, PrioritizedDictReplayBuffer"
+        require(is_for_dict or not isinstance(space, spaces.Dict), rule, type(self).__name__)
         super().__init__(*args, **kwargs)
         require(
             n_steps == 1 or not self.optimize_memory_usage,

@@ -246,6 +246,28 @@ def test_ops_prints_tables_and_writes_json_and_a_plot(monkeypatch, tmp_path, cap
     assert "</svg>" in (tmp_path / "ops.svg").read_text()
 
 
+def test_without_matplotlib_the_install_that_brings_it_is_named(monkeypatch, tmp_path, capsys):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    arguments = [
+        "ops",
+        "--capacities",
+        "32",
+        "--batches",
+        "4",
+        "--images",
+        "0",
+        "--rounds",
+        "3",
+        "--out",
+    ]
+    monkeypatch.setattr(sys, "argv", ["sb3-per bench", *arguments, str(tmp_path)])
+
+    command.main()
+
+    assert (tmp_path / "ops.json").is_file()
+    assert 'pip install "sb3-per[plots]"' in capsys.readouterr().out
+
+
 def test_what_was_measured_before_stays_beside_another_task(monkeypatch, tmp_path):
     """Each task has a file, which says with which options it was made."""
     monkeypatch.setattr(train, "measure", lambda name, n_rounds, device: [PACE._replace(task=name)])

@@ -1,3 +1,4 @@
+import inspect
 import io
 import itertools
 import warnings
@@ -11,6 +12,7 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.save_util import load_from_pkl, save_to_pkl
 
 from sb3_per import PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
+from sb3_per.buffers import OPTION_NAMES
 from sb3_per.draws import Draw
 from sb3_per.proportional import Proportional
 
@@ -423,7 +425,8 @@ def test_a_bad_update_is_refused_and_the_buffer_samples_as_if_it_had_not_been_ma
     [
         ({}, 0, 4, "needs 1 drawable transitions at the least, got 0"),
         ({"size": 1, **MEMORY_OPTIMISED}, 3, 1, "needs 1 drawable transitions at the least, got 0"),
-        ({"replacement": False}, 3, 4, r"least with replacement=False \(a .* helps\), got 3"),
+        ({"replacement": False}, 3, 4, r"False \(a larger learning_starts helps\), got 3"),
+        ({"replacement": False, "size": 3}, 3, 4, r"False \(a larger buffer_size helps\), got 3"),
         ({"replacement": False, "size": 4, **MEMORY_OPTIMISED}, 9, 4, "needs 4 .* got 3"),
         ({}, 3, 0, "batch_size must be at least 1, got 0"),
     ],
@@ -467,12 +470,57 @@ def test_an_option_out_of_range_is_named_with_its_value(options, complaint):
 
 
 @pytest.mark.parametrize("prioritization", ["proportional", "rank"])
-def test_alpha_cannot_change_since_what_is_stored_was_raised_to_it(prioritization):
-    buffer = make(prioritization=prioritization, alpha=0.5)
-    buffer.prioritization.alpha = 0.5
+@pytest.mark.parametrize(
+    ("option", "value", "other"),
+    [
+        ("alpha", 0.5, 0.7),
+        ("eps", 1e-6, -2),
+        ("td_error_clip", 3.0, 4.0),
+        ("initial_priority", 2.0, 1.0),
+        ("new_priority", "max_stored", "max_seen"),
+    ],
+)
+def test_what_the_stored_priorities_came_of_cannot_change(prioritization, option, value, other):
+    buffer = make(prioritization=prioritization, **{option: value})
+    setattr(buffer.prioritization, option, value)
 
-    with pytest.raises(ValueError, match=r"alpha stays 0.5: make a new buffer, got 0.7"):
-        buffer.prioritization.alpha = 0.7
+    with pytest.raises(ValueError, match=f"{option} stays {value!r}: make a new buffer, got "):
+        setattr(buffer.prioritization, option, other)
+    assert getattr(buffer.prioritization, option) == value
+
+
+def test_weights_stay_normalized_as_the_tree_was_made_for():
+    buffer = make(5)
+
+    with pytest.raises(ValueError, match=r"weight_normalization stays 'batch': .* got 'buffer'"):
+        buffer.weight_normalization = "buffer"
+    assert th.isfinite(buffer.sample(4).weights).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ((9, DICT, TWO_ACTIONS), {}),
+        ((9,), {"observation_space": DICT, "action_space": TWO_ACTIONS}),
+    ],
+)
+def test_dict_observations_name_the_buffer_for_them(arguments, named):
+    with pytest.raises(ValueError, match=r"PrioritizedDictReplayBuffer, got 'Prioritized"):
+        PrioritizedReplayBuffer(*arguments, **named)
+
+
+def test_help_shows_all_arguments_of_the_buffer():
+    shown = list(inspect.signature(PrioritizedReplayBuffer).parameters)
+
+    assert shown[:3] == ["buffer_size", "observation_space", "action_space"]
+    assert {"n_envs", "n_steps", "gamma", "alpha", "replacement"} <= set(shown)
+    assert not {"args", "kwargs"} & set(shown)
+    for name in shown:
+        assert name not in OPTION_NAMES or shown.index(name) > shown.index("gamma")
+
+
+def test_alpha_of_the_buffer_is_that_of_its_prioritization():
+    buffer = make(alpha=0.5)
 
     with pytest.raises(ValueError, match=r"alpha stays 0.5: make a new buffer, got 0.7"):
         buffer.alpha = 0.7

@@ -229,7 +229,15 @@ def test_options_may_change_on_loading(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "option", [{"buffer_size": 500}, {"force_reset": False}, {"replay_buffer_kwargs": {}}]
+    "option",
+    [
+        {"buffer_size": 500},
+        {"force_reset": False},
+        {"replay_buffer_kwargs": {}},
+        {"alpha": 0.9},
+        {"prioritization": "rank"},
+        {"beta": 0.9},
+    ],
 )
 def test_what_the_checkpoint_decides_is_refused_as_an_option(option, tmp_path):
     save_checkpoint(make(kind=PERDQN), tmp_path / "checkpoint")
@@ -363,7 +371,7 @@ def test_without_checkpoints_there_is_no_latest_one(tmp_path):
 def test_a_new_run_does_not_delete_the_checkpoints_of_one_that_got_further(tmp_path):
     make(kind=PERDQN).learn(120, callback=CheckpointCallback(tmp_path, 50))
 
-    with pytest.raises(ValueError, match=r"beyond step 0: resume, or move them, got .*_120_steps"):
+    with pytest.raises(ValueError, match=r"step 0: go on .*=False\)\), or move .*_120_steps"):
         make(kind=PERDQN).learn(120, callback=CheckpointCallback(tmp_path, 50))
 
     assert len(names_in(tmp_path)) == 2
@@ -377,10 +385,34 @@ def test_a_checkpoint_does_not_change_the_run(tmp_path):
     assert_same_buffer(saved.replay_buffer, plain.replay_buffer)
 
 
-@pytest.mark.parametrize("options", [{"save_freq": 0}, {"save_freq": 5, "keep": 0}])
-def test_numbers_out_of_range_are_refused(options, tmp_path):
-    with pytest.raises(ValueError, match="must be at least 1, got 0"):
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"save_freq": 0}, "save_freq must be a whole number of at least 1, got 0"),
+        ({"save_freq": 5, "keep": 0}, "keep must be a whole number of at least 1, got 0"),
+        ({"save_freq": 2.5}, "save_freq .* got 2.5"),
+        ({"save_freq": "./logs"}, "save_freq .* got './logs'"),  # in the order of SB3's callback
+        ({"save_freq": True}, "save_freq .* got True"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(options, complaint, tmp_path):
+    with pytest.raises(ValueError, match=complaint):
         CheckpointCallback(tmp_path, **options)
+
+
+@pytest.mark.parametrize("env", [None, "CartPole-v1"])
+def test_a_checkpoint_goes_on_in_an_environment(env, tmp_path):
+    save_checkpoint(make(kind=PERDQN), tmp_path / "checkpoint")
+
+    with pytest.raises(ValueError, match=f"env must be an environment, .* got {env!r}"):
+        load_checkpoint(tmp_path / "checkpoint", env)
+
+
+def test_a_model_that_is_no_checkpoint_is_told_what_reads_it(tmp_path):
+    make(kind=PERDQN).save(tmp_path / "model.zip")
+
+    with pytest.raises(ValueError, match=r"not written by sb3-per \(PERDQN\.load and"):
+        load_checkpoint(tmp_path / "model.zip", Corridor())
 
 
 def test_what_was_saved_is_said_on_demand(tmp_path, capsys):

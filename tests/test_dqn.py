@@ -1,5 +1,6 @@
 import copy
 import inspect
+import warnings
 
 import gymnasium as gym
 import numpy as np
@@ -14,7 +15,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.save_util import save_to_pkl
 from stable_baselines3.common.vec_env import SubprocVecEnv, VecFrameStack, VecNormalize
 
-from sb3_per import PERDQN, PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
+from sb3_per import PERDQN, PrioritizedDictReplayBuffer, PrioritizedReplayBuffer, save_buffer
 from sb3_per.draws import Draw
 
 SMALL = {"buffer_size": 200, "learning_starts": 20, "policy_kwargs": {"net_arch": [16]}}
@@ -287,6 +288,7 @@ def test_options_of_the_buffer_reach_it():
         ({"replay_buffer_kwargs": {"n_steps": 3}}, "n_steps=1, got 3"),
         ({"replay_buffer_kwargs": {"gamma": 0.9}}, "gamma=0.99, got 0.9"),
         ({"replay_buffer_class": ReplayBuffer}, "PrioritizedReplayBuffer .* got ReplayBuffer"),
+        ({"replay_buffer_class": "ReplayBuffer"}, "class must be one, got 'ReplayBuffer'"),
         ({"replay_buffer_class": HerReplayBuffer}, "hindsight .* got HerReplayBuffer"),
         (
             {"replay_buffer_class": PrioritizedDictReplayBuffer},
@@ -501,6 +503,10 @@ def test_arguments_may_change_on_loading(tmp_path):
     assert (loaded.replay_buffer.n_steps, loaded.replay_buffer.gamma) == (5, 0.9)
     with pytest.raises(ValueError, match=r"beta_final must .* got 8"):
         PERDQN.load(tmp_path / "model", env=Noise(), beta_final=8)
+    with pytest.raises(ValueError, match=r"alpha belongs in replay_buffer_kwargs, got 0.9"):
+        PERDQN.load(tmp_path / "model", env=Noise(), alpha=0.9)
+    with pytest.raises(ValueError, match=r"pass beta_initial instead, got 0.9"):
+        PERDQN.load(tmp_path / "model", env=Noise(), beta=0.9)
 
 
 def test_a_model_of_dqn_goes_on_with_priorities(tmp_path):
@@ -514,7 +520,53 @@ def test_a_model_of_dqn_goes_on_with_priorities(tmp_path):
     )
 
     assert all_equal(parameters(loaded), parameters(model))
+    assert loaded.policy.optimizer.param_groups[0]["fused"] is True
     assert loaded.learn(60, reset_num_timesteps=False).num_timesteps == 120
+
+
+def test_adam_goes_on_from_the_steps_of_dqns(tmp_path):
+    """The first step after the change is the plain Adam's, up to rounding."""
+    model = make(DQN).learn(60)
+    model.save(tmp_path / "model")
+    loaded = PERDQN.load(
+        tmp_path / "model", env=Noise(), replay_buffer_class=PrioritizedReplayBuffer
+    )
+    for each in (model, loaded):
+        for parameter in each.q_net.parameters():
+            parameter.grad = th.ones_like(parameter)
+        each.policy.optimizer.step()
+
+    for own, other in zip(loaded.q_net.parameters(), model.q_net.parameters(), strict=True):
+        th.testing.assert_close(own, other, rtol=1e-6, atol=1e-7)
+
+
+def test_a_model_tells_of_the_buffer_that_it_goes_on_with(tmp_path):
+    options = {"prioritization": "rank", "alpha": 0.3}
+    make(replay_buffer_kwargs=options).learn(60).save_replay_buffer(tmp_path / "buffer.pkl")
+    model = make(replay_buffer_kwargs={"alpha": 0.9})
+
+    with pytest.warns(UserWarning, match=r"own alpha=0\.3 instead of the 0\.9 of replay_buffer_kw"):
+        model.load_replay_buffer(tmp_path / "buffer.pkl")
+
+    assert model.replay_buffer_kwargs == options
+    model.save(tmp_path / "model")
+    again = PERDQN.load(tmp_path / "model", env=Noise())
+    assert type(again.replay_buffer.prioritization) is type(model.replay_buffer.prioritization)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again.load_replay_buffer(tmp_path / "buffer.pkl")
+
+
+# SB3 leaves open what it cannot read.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_file_of_save_buffer_is_told_what_reads_it(tmp_path):
+    model = make().learn(60)
+    save_buffer(model.replay_buffer, tmp_path / "buffer.npz")
+    own = model.replay_buffer
+
+    with pytest.raises(ValueError, match=r"buffer\.npz must .*load_buffer reads save_buffer's"):
+        model.load_replay_buffer(tmp_path / "buffer.npz")
+    assert model.replay_buffer is own
 
 
 def test_loading_into_more_environments_makes_a_buffer_for_them(tmp_path):

@@ -102,9 +102,11 @@ def test_perdqn_steps_fused_before_and_after_a_save(tmp_path):
         assert each.policy.optimizer.param_groups[0]["fused"] is True
 
 
-def test_perdqn_keeps_the_optimizer_options_of_its_user():
+def test_perdqn_keeps_the_optimizer_options_of_its_user(tmp_path):
     kwargs = {"optimizer_kwargs": {"fused": False}}
 
     model = PERDQN("MlpPolicy", "CartPole-v1", policy_kwargs=kwargs)
+    model.save(tmp_path / "model")
 
-    assert model.policy.optimizer.param_groups[0]["fused"] is False
+    for each in (model, PERDQN.load(tmp_path / "model", env=model.get_env())):
+        assert each.policy.optimizer.param_groups[0]["fused"] is False

@@ -65,6 +65,13 @@ def test_the_version_is_told(capsys):
     assert capsys.readouterr().out == f"{sb3_per.__version__}\n"
 
 
+def test_no_command_is_answered_with_what_is_missing(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        launcher.main([])
+
+    assert capsys.readouterr().err.endswith("arguments are required: COMMAND\n")
+
+
 def test_an_unknown_command_is_answered_with_the_known_ones(capsys):
     with pytest.raises(SystemExit, match="2"):
         launcher.main(["trian"])

@@ -15,6 +15,7 @@ FIRST = GROUND | {"torch", "stable_baselines3"}
 ROOF = {"gymnasium", "minatar", "optuna", "rl_zoo3", "stable_baselines3"}
 MAY_IMPORT = {
     "rules": set(),
+    "signatures": set(),
     "sum_tree": GROUND,
     "n_step": GROUND | {"sum_tree"},
     "draws": GROUND | {"sum_tree"},
@@ -28,16 +29,16 @@ MAY_IMPORT = {
     "slot_buffers": FIRST | {"gymnasium", "n_step", "rules", "sum_tree"},
     "buffers": FIRST
     | {"arguments", "draw_log", "draws", "priorities", "proportional", "rank_based"}
-    | {"rules", "slot_buffers", "sum_tree"},
+    | {"rules", "signatures", "slot_buffers", "sum_tree"},
     "gradients": {"torch"},
-    "dqn": FIRST | {"gymnasium", "buffers", "gradients", "rules"},
+    "dqn": FIRST | {"gymnasium", "buffers", "gradients", "rules", "signatures"},
     "bench.quartiles": {"numpy"},
     "bench.contestants": FIRST | {"gymnasium", "buffers", "draws", "proportional", "rank_based"},
     "bench.peers": {"numpy", "cpprb", "tianshou", "torchrl", "bench.contestants"},
     "bench.ops": {"numpy", "bench.contestants", "bench.peers", "bench.quartiles"},
     "bench.train": FIRST | {"gymnasium", "bench.quartiles", "dqn"},
     "bench.profile": {"stable_baselines3", "bench.quartiles", "bench.train", "dqn"},
-    "bench.plot": {"matplotlib", "bench.ops"},
+    "bench.plot": {"matplotlib", "bench.ops", "command_line"},
     "bench.memory": FIRST | {"bench.contestants", "bench.quartiles", "buffers"},
     "bench.command": {
         "torch",
@@ -57,7 +58,7 @@ MAY_IMPORT = {
     | {"space_json"},
     "streams": FIRST - {"numba"},
     "normalization": {"numpy", "stable_baselines3", "rules"},
-    "checkpoint": {"torch", "stable_baselines3", "archive", "buffer_files", "dqn"}
+    "checkpoint": {"torch", "stable_baselines3", "archive", "buffer_files", "buffers", "dqn"}
     | {"normalization", "rules", "streams"},
     "__init__": {"buffer_files", "buffers", "checkpoint", "dqn"},
     "command_line": set(),
@@ -106,7 +107,8 @@ MAY_IMPORT = {
     "cliffwalk.networks": FIRST
     | {"cliffwalk.cells", "cliffwalk.learner", "cliffwalk.memory", "dqn", "envs", "sum_tree"},
     "cliffwalk.results": {"numpy", "cliffwalk.cells"},
-    "cliffwalk.plot": {"matplotlib", "numpy", "cliffwalk.cells", "cliffwalk.results"},
+    "cliffwalk.plot": {"matplotlib", "numpy", "command_line"}
+    | {"cliffwalk.cells", "cliffwalk.results"},
     "cliffwalk.report": {"numpy", "cliffwalk.cells", "cliffwalk.plot", "cliffwalk.results"},
     "cliffwalk.command": {"filelock", "tqdm", "command_line"}
     | {"cliffwalk.cells", "cliffwalk.methods", "cliffwalk.networks", "cliffwalk.report"}
@@ -146,10 +148,12 @@ STANDARD_LIBRARY_OF = {
     "command_line": {"argparse", "pathlib"},
     "devices": {"argparse"},
     "compare.command": {"argparse", "pathlib", "sys"},
-    "buffers": {"inspect", "warnings"},
+    "buffers": {"warnings"},
+    "rules": {"numbers"},
+    "signatures": {"inspect"},
     "checkpoint": {"io", "os", "pathlib", "re", "warnings"},
     "streams": {"random"},
-    "dqn": {"inspect", "io", "pathlib"},
+    "dqn": {"io", "pathlib", "pickle", "warnings"},
     "zoo": {"importlib", "pathlib"},
     "zoo_commands": {"runpy", "shutil", "subprocess", "sys"},
     "launcher": {"argparse", "importlib", "runpy", "sys"},

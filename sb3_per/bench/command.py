@@ -127,7 +127,7 @@ def _run_ops(asked: argparse.Namespace) -> None:
             _say(f"\nBatch of {batch}\n\n{ops.summary(of_batch)}")
     _save(asked, "ops", [cost._asdict() for cost in costs])
     if asked.out is not None:
-        plot.against_capacity(costs, asked.out / "ops")
+        _say(f"\n{plot.against_capacity(costs, asked.out / 'ops')}")
 
 
 def _run_train(asked: argparse.Namespace) -> None:

@@ -4,25 +4,29 @@ from pathlib import Path
 from typing import Any
 
 from sb3_per.bench.ops import Cost
+from sb3_per.command_line import NO_FIGURE
 
 # Okabe and Ito's palette, which the colour-blind can tell apart.
 COLOURS = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#D55E00", "#0072B2", "#CC79A7", "#F0E442")
 MARKERS = "osD^vP*X"
 
 
-def against_capacity(costs: list[Cost], file: Path) -> None:
+def against_capacity(costs: list[Cost], file: Path) -> str:
     """
     Draw a panel for each batch size, a line for each contestant, quartiles as a band.
 
     :param costs: Those of flat observations are drawn.
     :param file: Without an ending: PNG and SVG are written.
+    :return: Where the figure is, or why there is none.
     """
-    from matplotlib.figure import Figure
-
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return NO_FIGURE
     flat = [cost for cost in costs if cost.stored == "8 floats"]
     batches = sorted({cost.batch for cost in flat})
     if not batches:
-        return
+        return "No figure: no flat observations were measured"
     figure = Figure(figsize=(4.2 * len(batches) + 2.4, 4.2), layout="constrained")
     panels = figure.subplots(1, len(batches), sharey=True, squeeze=False)[0]
     for panel, batch in zip(panels, batches, strict=True):
@@ -34,6 +38,7 @@ def against_capacity(costs: list[Cost], file: Path) -> None:
     figure.legend(handles, names, loc="outside right upper", frameon=False)
     for ending in ("png", "svg"):
         figure.savefig(file.with_suffix(f".{ending}"), dpi=120)
+    return f"Figure: {file.with_suffix('.png')}"
 
 
 def _draw(panel: Any, costs: list[Cost]) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 from sb3_per.cliffwalk import results
 from sb3_per.cliffwalk.cells import NAMES
 from sb3_per.cliffwalk.results import Spreads
+from sb3_per.command_line import NO_FIGURE
 
 FIGURE = "cliffwalk"
 # Okabe and Ito's colours, which the colour-blind can tell apart, and a line style each for print.
@@ -32,7 +33,7 @@ def draw(spreads: Spreads, folder: pathlib.Path) -> str:
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        return 'No figure without the package matplotlib: pip install "sb3-per[plots]"'
+        return NO_FIGURE
     learners = results.learners_of(spreads)
     figure = Figure(figsize=(5 * len(learners), 4.4), layout="constrained")
     panels = figure.subplots(1, len(learners), sharey=True, squeeze=False)[0]

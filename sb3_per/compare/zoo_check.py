@@ -11,7 +11,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from sb3_per.buffers import option_names
+from sb3_per.buffers import OPTION_NAMES
 from sb3_per.compare import experiment, results
 from sb3_per.compare.section import SuiteError
 from sb3_per.compare.suite import Cell, Suite, cells, gym_id
@@ -93,7 +93,7 @@ def _check_hyperparameters(place: str, values: dict[str, Any], algorithm: str) -
     if algorithm == "per_dqn" and isinstance(options, dict):
         for key in options:
             place_of_key = f"{place}.replay_buffer_kwargs.{key}"
-            _check_name(place_of_key, key, [*option_names(), "handle_timeout_termination"])
+            _check_name(place_of_key, key, [*OPTION_NAMES, "handle_timeout_termination"])
 
 
 def _check_name(place: str, name: Any, known: list[str]) -> None:
