@@ -92,6 +92,23 @@ def test_other_optimizers_are_left_alone(kind):
     assert optimizer.param_groups[0].get("fused") == before
 
 
+def test_moments_of_a_plain_adam_are_handed_to_the_fused_one():
+    """Which wants its count of steps in float32, beside the parameter: on a GPU another place."""
+    parameter = th.nn.Parameter(th.ones(3))
+    optimizer = th.optim.Adam([parameter])
+    parameter.grad = th.ones(3)
+    optimizer.step()
+    state = optimizer.state[parameter]
+    state["step"] = state["step"].double()
+
+    gradients.fuse(optimizer)
+
+    state = optimizer.state[parameter]
+    assert state["step"].dtype == th.float32
+    assert state["step"] == 1
+    assert th.equal(state["exp_avg"], th.full((3,), 0.1))
+
+
 def test_perdqn_steps_fused_before_and_after_a_save(tmp_path):
     model = PERDQN("MlpPolicy", "CartPole-v1", learning_starts=50).learn(100)
     model.save(tmp_path / "model.zip")
