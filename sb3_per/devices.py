@@ -10,12 +10,15 @@ def device_that_is_here(text: str) -> str:
     """
     A ``type`` for argparse: SB3 would take the CPU without a word where there is no GPU.
 
-    :param text: As torch names it, or ``auto``.
+    :param text: As torch names it, or SB3's ``auto``.
+    :return: The same; for ``auto`` what it stands for here.
     :raises argparse.ArgumentTypeError: for what torch does not know, or this machine does not have.
     """
     try:
         found = get_device(text)
-        is_here = text == "auto" or found.type == th.device(text).type
+        if text == "auto":
+            return found.type
+        is_here = found.type == th.device(text).type
     except RuntimeError as error:
         raise argparse.ArgumentTypeError(f"must be a device of torch's, got {text!r}") from error
     if not is_here:

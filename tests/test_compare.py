@@ -20,6 +20,7 @@ from examples import overestimation
 from sb3_per import launcher
 from sb3_per.compare import command, declare, results, worker
 from sb3_per.compare.suite import Cell, Evaluation, Variant
+from sb3_per.devices import device_that_is_here
 
 STEPS = [300, 600, 900, 1200]
 KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows has none
@@ -388,6 +389,13 @@ def test_a_device_that_is_not_there_is_refused(monkeypatch, capsys, device):
     answer_to("run", "smoke", "--device", device)
 
     assert f"got {device!r}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("there", ["cpu", "cuda"])
+def test_the_device_may_be_left_to_sb3(monkeypatch, there):
+    monkeypatch.setattr("sb3_per.devices.get_device", lambda _: torch.device(there))
+
+    assert device_that_is_here("auto") == there
 
 
 @pytest.mark.parametrize("option", ["--seeds", "--jobs"])
