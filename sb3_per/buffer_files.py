@@ -9,6 +9,7 @@ import torch as th
 
 from sb3_per.archive import Archive, write_archive
 from sb3_per.buffers import (
+    PRIORITIZATION_NAMES,
     PRIORITIZATIONS,
     PrioritizedDictReplayBuffer,
     PrioritizedReplayBuffer,
@@ -118,8 +119,7 @@ def buffer_options(buffer: PrioritizedReplayBuffer) -> dict[str, Any]:
 
 
 def _name_of(kind: Any) -> str:
-    names = {ours: name for name, ours in PRIORITIZATIONS.items()}
-    return names.get(kind) or str(getattr(kind, "__qualname__", kind))
+    return PRIORITIZATION_NAMES.get(kind) or str(getattr(kind, "__qualname__", kind))
 
 
 def _prioritization_state(prioritization: Prioritization) -> dict[str, Any]:

@@ -26,6 +26,7 @@ PRIORITIZATIONS: dict[str, Callable[..., Prioritization]] = {
     "proportional": Proportional,
     "rank": RankBased,
 }
+PRIORITIZATION_NAMES: dict[Any, str] = {kind: name for name, kind in PRIORITIZATIONS.items()}
 
 # So many batches without a single update are no accident (two samples before one update may be).
 _BATCHES_BEFORE_WARNING = 10
@@ -220,7 +221,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             require(batch_size >= 1, "batch_size must be at least 1", batch_size)
             rule = f"this sample needs {n_needed} drawable transitions at the least"
             if not self.scheme.replacement:
-                remedy = "learning_starts" if batch_size <= self.n_slots else "buffer_size"
+                most = self.n_slots - self.n_envs * self.optimize_memory_usage
+                remedy = "learning_starts" if batch_size <= most else "buffer_size"
                 rule += f" with replacement=False (a larger {remedy} helps)"
             require(n_drawable >= n_needed, rule, n_drawable)
         self._let_in()

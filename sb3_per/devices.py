@@ -14,13 +14,14 @@ def device_that_is_here(text: str) -> str:
     :return: The same; for ``auto`` what it stands for here.
     :raises argparse.ArgumentTypeError: for what torch does not know, or this machine does not have.
     """
+    if text == "auto":
+        return get_device(text).type
     try:
-        found = get_device(text)
-        if text == "auto":
-            return found.type
-        is_here = found.type == th.device(text).type
+        device = th.device(text)
     except RuntimeError as error:
         raise argparse.ArgumentTypeError(f"must be a device of torch's, got {text!r}") from error
-    if not is_here:
-        raise argparse.ArgumentTypeError(f"must be a device that is here, got {text!r}")
+    try:
+        th.empty(0, device=device)
+    except (AssertionError, RuntimeError) as error:  # AssertionError: torch was built without it
+        raise argparse.ArgumentTypeError(f"must be a device that is here, got {text!r}") from error
     return text

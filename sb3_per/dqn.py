@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from sb3_per import gradients
 from sb3_per.buffers import (
     OPTION_NAMES,
-    PRIORITIZATIONS,
+    PRIORITIZATION_NAMES,
     PrioritizedDictReplayBuffer,
     PrioritizedReplayBuffer,
     PrioritizedReplayBufferSamples,
@@ -90,7 +90,9 @@ class PERDQN(DQN):
         has_dict = isinstance(self.observation_space, spaces.Dict)
         fitting = PrioritizedDictReplayBuffer if has_dict else PrioritizedReplayBuffer
         named = self.replay_buffer_class
-        require(named is None or isinstance(named, type), "replay_buffer_class must be one", named)
+        require(
+            named is None or isinstance(named, type), "replay_buffer_class must be a class", named
+        )
         # A model that was saved names the class that fitted, as does a file that serves all spaces.
         if named is None or named is PrioritizedReplayBuffer:
             return fitting
@@ -231,8 +233,8 @@ class PERDQN(DQN):
             loaded = self.replay_buffer
         except AssertionError as error:  # SB3's, for what is no buffer
             raise ValueError(str(error)) from error
-        except pickle.UnpicklingError as error:
-            rule = f"{path} must be a file of save_replay_buffer (load_buffer reads save_buffer's)"
+        except (EOFError, pickle.UnpicklingError) as error:
+            rule = f"{path} must be a whole file of save_replay_buffer (load_buffer reads others)"
             raise ValueError(f"{rule}, got {error}") from error
         finally:
             self.replay_buffer = own
@@ -267,10 +269,12 @@ class PERDQN(DQN):
         self.replay_buffer = buffer
 
     def _take_over_options(self, buffer: PrioritizedReplayBuffer) -> None:
-        """A model that is saved and loaded shall make such a buffer again."""
+        """A model that is saved and loaded shall make a buffer with such options again."""
+        if type(buffer) is not type(self.replay_buffer):
+            return  # another class may choose its options itself
         asked_for, ours = self.replay_buffer_kwargs, _options_of(self.replay_buffer)
         new = {name: value for name, value in _options_of(buffer).items() if value != ours[name]}
-        for name in new.keys() & asked_for.keys():
+        for name in sorted(new.keys() & asked_for.keys()):
             warnings.warn(
                 f"the buffer keeps its own {name}={new[name]!r} instead of the "
                 f"{asked_for[name]!r} of replay_buffer_kwargs",
@@ -284,9 +288,11 @@ class PERDQN(DQN):
         exact_match: bool = True,
         device: th.device | str = "auto",
     ) -> None:
-        """As ``DQN.set_parameters``; Adam steps fused even if that of a ``DQN`` was stored."""
+        """As ``DQN.set_parameters``; Adam that steps fused goes on so with a ``DQN``'s moments."""
+        is_fused = self.policy.optimizer.param_groups[0].get("fused")
         super().set_parameters(load_path_or_dict, exact_match, device)
-        gradients.fuse(self.policy.optimizer)
+        if is_fused:
+            gradients.fuse(self.policy.optimizer)
 
     @classmethod
     def load(
@@ -339,8 +345,11 @@ def _refuse_options_of_the_buffer(arguments: dict[str, Any]) -> None:
 
 def _options_of(buffer: PrioritizedReplayBuffer) -> dict[str, Any]:
     kind = type(buffer.prioritization)
-    names = {ours: name for name, ours in PRIORITIZATIONS.items()}
-    return {"prioritization": names.get(kind, kind), **buffer.options()}
+    return {
+        "prioritization": PRIORITIZATION_NAMES.get(kind, kind),
+        "handle_timeout_termination": buffer.handle_timeout_termination,
+        **buffer.options(),
+    }
 
 
 # What help() and editors show. Of the constructor: a class would pass it on to its subclasses.

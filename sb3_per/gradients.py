@@ -1,5 +1,7 @@
 """One step of an optimizer, without what torch's helpers spend beside the arithmetic."""
 
+from typing import Any
+
 import torch as th
 
 # Which devices have a kernel that takes all of Adam's arithmetic in one pass, since torch 2.4.
@@ -16,13 +18,18 @@ def fuse(optimizer: th.optim.Optimizer) -> None:
     """
     if type(optimizer) not in (th.optim.Adam, th.optim.AdamW):
         return
-    for group in optimizer.param_groups:
-        chosen = ("foreach", "capturable", "differentiable")
-        is_free = group["fused"] is None and not any(group[name] for name in chosen)
-        if is_free and all(_has_kernel(parameter) for parameter in group["params"]):
-            group["fused"] = True
-            if optimizer.state:  # of another kernel, which counts steps elsewhere
-                optimizer.load_state_dict(optimizer.state_dict())
+    free = [group for group in optimizer.param_groups if _is_free(group)]
+    for group in free:
+        group["fused"] = True
+    if free and optimizer.state:  # of another kernel, which counts steps elsewhere
+        optimizer.load_state_dict(optimizer.state_dict())
+
+
+def _is_free(group: dict[str, Any]) -> bool:
+    """Whether nobody has chosen how a group of parameters is updated, and there is a kernel."""
+    chosen = any(group[name] for name in ("foreach", "capturable", "differentiable"))
+    has_kernel = all(_has_kernel(parameter) for parameter in group["params"])
+    return group["fused"] is None and not chosen and has_kernel
 
 
 def _has_kernel(parameter: th.Tensor) -> bool:

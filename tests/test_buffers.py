@@ -427,6 +427,7 @@ def test_a_bad_update_is_refused_and_the_buffer_samples_as_if_it_had_not_been_ma
         ({"size": 1, **MEMORY_OPTIMISED}, 3, 1, "needs 1 drawable transitions at the least, got 0"),
         ({"replacement": False}, 3, 4, r"False \(a larger learning_starts helps\), got 3"),
         ({"replacement": False, "size": 3}, 3, 4, r"False \(a larger buffer_size helps\), got 3"),
+        ({"replacement": False, "size": 4, **MEMORY_OPTIMISED}, 9, 4, "larger buffer_size helps"),
         ({"replacement": False, "size": 4, **MEMORY_OPTIMISED}, 9, 4, "needs 4 .* got 3"),
         ({}, 3, 0, "batch_size must be at least 1, got 0"),
     ],

@@ -178,10 +178,12 @@ def test_new_transitions_that_weigh_a_millionth_would_fail_that(monkeypatch):
     assert not any(solved)
 
 
-def test_an_initial_priority_of_a_millionth_costs_updates_but_not_that(monkeypatch):
+def test_an_initial_priority_of_a_millionth_costs_updates_yet_keeps_to_a_third(
+    monkeypatch,
+):
     """All are let in with the same one, and its exponent makes that 2.5e-4, so nobody starves."""
-    low = partial(Proportional, alpha=0.6, initial_priority=1e-6)
-    monkeypatch.setitem(methods.METHODS, "low", partial(methods.prioritized, prioritization=low))
+    at_eps = partial(Proportional, alpha=0.6, initial_priority=1e-6)
+    monkeypatch.setitem(methods.METHODS, "low", partial(methods.prioritized, prioritization=at_eps))
 
     low = median_over(40, "low")
     assert low > 1.3 * median_over(40, "proportional_alpha0.6")

@@ -370,22 +370,22 @@ def test_a_changed_suite_ends_the_command_before_anything_is_written(small):
 
 
 def test_who_goes_on_with_a_run_loses_none_of_its_seeds(small, monkeypatch, capsys):
-    asked = ["run", small / "small.yml", "--out", small / "out"]
+    suite, asked = small / "small.yml", ["compare", "run", str(small / "small.yml"), "--out"]
     grid = []
     monkeypatch.setattr(command, "_train", lambda todo, *_: grid.append(todo) or [])
 
     for options in (["--seeds", "3"], [], ["--seeds", "2"]):
-        launcher.main(["compare", *map(str, asked), *options])
+        launcher.main([*asked, str(small / "out"), *options])
+    declare.save(declare.with_seeds(declare.load(str(suite)), 4), suite)
+    launcher.main([*asked, str(small / "out")])
 
-    assert [len(todo) for todo in grid] == [9, 9, 6]  # three variants
+    assert [len(todo) for todo in grid] == [9, 9, 6, 12]  # three variants
     assert "9 of 9 cells are finished.\n" in capsys.readouterr().out
-    assert declare.load(str(small / "out" / "suite.yml")).seeds == 2
+    assert declare.load(str(small / "out" / "suite.yml")).seeds == 4
 
 
-@pytest.mark.parametrize("device", ["cuda", "gpu0"])
-def test_a_device_that_is_not_there_is_refused(monkeypatch, capsys, device):
-    monkeypatch.setattr("sb3_per.devices.get_device", lambda _: torch.device("cpu"))  # as SB3 does
-
+@pytest.mark.parametrize("device", ["cuda:99", "gpu0"])
+def test_a_device_that_is_not_there_is_refused(capsys, device):
     answer_to("run", "smoke", "--device", device)
 
     assert f"got {device!r}" in capsys.readouterr().err

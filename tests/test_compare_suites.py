@@ -147,7 +147,8 @@ def test_a_mapping_over_text_that_rl_zoo_evaluates_leaves_the_rest_of_it(text):
 
 
 @pytest.mark.parametrize(
-    "text", ["dict(activation_fn=nn.ReLU)", "make(a=1)", "dict([('a', 1)])", "[1]", "dict(", ""]
+    "text",
+    ["dict(activation_fn=nn.ReLU)", "make(a=1)", "dict([('a', 1)])", "[1]", "{[]: 1}", "dict(", ""],
 )
 def test_a_mapping_never_replaces_text_unread(text):
     with pytest.raises(UnreadableText, match="kwargs must be text here, since it replaces"):
@@ -192,6 +193,15 @@ def test_a_whole_number_stays_whole_when_it_is_scaled(tmp_path, batch_size, fact
     }
     assert isinstance(scaled, int)
     assert scaled == round(batch_size * factor)
+
+
+def test_a_number_that_counts_nothing_may_be_scaled_to_a_part(tmp_path):
+    part = "overrides: {max_grad_norm: 10}, scale: {max_grad_norm: 0.25}"
+
+    suite = declare.load(mine(tmp_path, GOOD + f"  part: {{algorithm: dqn, {part}}}\n"))
+
+    norms = [cell.settings["hyperparameters"].get("max_grad_norm") for cell in cells(suite)]
+    assert norms == [None, None, 2.5] * 2
 
 
 def test_a_mapping_may_be_merged_from_one_that_was_merged_itself(tmp_path):
@@ -261,10 +271,13 @@ WRONG = {
                          "variants.dqn.scale.learning_rate must be a factor for a number"),
     "a scale that is no number": ("dqn: {algorithm: dqn}",
                                   "dqn: {algorithm: dqn, scale: {learning_rate: .nan}}",
-                                  "variants.dqn.scale.learning_rate must be a factor"),
+                                  "variants.dqn.scale.learning_rate must keep it finite"),
     "half a transition": ("dqn: {algorithm: dqn}",
                           "dqn: {algorithm: dqn, scale: {batch_size: 0.51}}",
-                          "dqn.scale.batch_size must keep a whole number whole; batch_size is 64"),
+                          "dqn.scale.batch_size must keep it whole; batch_size is 64, got 0.51"),
+    "a scale beyond all": ("dqn: {algorithm: dqn}",
+                           "dqn: {algorithm: dqn, scale: {batch_size: 1.0e+308}}",
+                           "dqn.scale.batch_size must keep it finite; batch_size is 64"),
     "part of a text": ("{replay_buffer_kwargs: {alpha: 0}}",
                        "{policy: {a: 1}}",
                        "alpha_0.overrides must not replace text by a mapping: policy must be text"),

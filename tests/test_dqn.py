@@ -288,7 +288,7 @@ def test_options_of_the_buffer_reach_it():
         ({"replay_buffer_kwargs": {"n_steps": 3}}, "n_steps=1, got 3"),
         ({"replay_buffer_kwargs": {"gamma": 0.9}}, "gamma=0.99, got 0.9"),
         ({"replay_buffer_class": ReplayBuffer}, "PrioritizedReplayBuffer .* got ReplayBuffer"),
-        ({"replay_buffer_class": "ReplayBuffer"}, "class must be one, got 'ReplayBuffer'"),
+        ({"replay_buffer_class": "ReplayBuffer"}, "class must be a class, got 'ReplayBuffer'"),
         ({"replay_buffer_class": HerReplayBuffer}, "hindsight .* got HerReplayBuffer"),
         (
             {"replay_buffer_class": PrioritizedDictReplayBuffer},
@@ -557,6 +557,31 @@ def test_a_model_tells_of_the_buffer_that_it_goes_on_with(tmp_path):
         again.load_replay_buffer(tmp_path / "buffer.pkl")
 
 
+def test_the_buffer_of_another_class_changes_no_options(tmp_path):
+    class Mine(PrioritizedReplayBuffer):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, alpha=0.9, **kwargs)
+
+    make(replay_buffer_kwargs={"alpha": 0.3}).learn(60).save_replay_buffer(tmp_path / "buffer.pkl")
+    model = make(replay_buffer_class=Mine)
+
+    model.load_replay_buffer(tmp_path / "buffer.pkl")
+
+    assert model.replay_buffer.alpha == 0.3
+    assert model.replay_buffer_kwargs == {}
+
+
+def test_parameters_of_dqn_do_not_choose_how_adam_steps(tmp_path):
+    make(DQN).learn(60).save(tmp_path / "model")
+    for chosen, expected in ((None, True), (False, None)):
+        kwargs = SMALL["policy_kwargs"] | {"optimizer_kwargs": {"fused": chosen}}
+        model = make(policy_kwargs=kwargs)
+
+        model.set_parameters(tmp_path / "model")
+
+        assert model.policy.optimizer.param_groups[0]["fused"] is expected
+
+
 # SB3 leaves open what it cannot read.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_file_of_save_buffer_is_told_what_reads_it(tmp_path):
@@ -564,8 +589,11 @@ def test_a_file_of_save_buffer_is_told_what_reads_it(tmp_path):
     save_buffer(model.replay_buffer, tmp_path / "buffer.npz")
     own = model.replay_buffer
 
-    with pytest.raises(ValueError, match=r"buffer\.npz must .*load_buffer reads save_buffer's"):
-        model.load_replay_buffer(tmp_path / "buffer.npz")
+    (tmp_path / "empty.pkl").touch()
+
+    for name in ("buffer.npz", "empty.pkl"):
+        with pytest.raises(ValueError, match=f"{name} must be a whole file .*load_buffer"):
+            model.load_replay_buffer(tmp_path / name)
     assert model.replay_buffer is own
 
 

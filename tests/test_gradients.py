@@ -94,19 +94,22 @@ def test_other_optimizers_are_left_alone(kind):
 
 def test_moments_of_a_plain_adam_are_handed_to_the_fused_one():
     """Which wants its count of steps in float32, beside the parameter: on a GPU another place."""
-    parameter = th.nn.Parameter(th.ones(3))
-    optimizer = th.optim.Adam([parameter])
-    parameter.grad = th.ones(3)
+    parameters = [th.nn.Parameter(th.ones(3)) for _ in range(2)]
+    optimizer = th.optim.Adam([{"params": [parameter]} for parameter in parameters])
+    for parameter in parameters:
+        parameter.grad = th.ones(3)
     optimizer.step()
-    state = optimizer.state[parameter]
-    state["step"] = state["step"].double()
+    for state in optimizer.state.values():
+        state["step"] = state["step"].double()
 
     gradients.fuse(optimizer)
 
-    state = optimizer.state[parameter]
-    assert state["step"].dtype == th.float32
-    assert state["step"] == 1
-    assert th.equal(state["exp_avg"], th.full((3,), 0.1))
+    assert [group["fused"] for group in optimizer.param_groups] == [True, True]
+    for parameter in parameters:
+        state = optimizer.state[parameter]
+        assert state["step"].dtype == th.float32
+        assert state["step"] == 1
+        assert th.equal(state["exp_avg"], th.full((3,), 0.1))
 
 
 def test_perdqn_steps_fused_before_and_after_a_save(tmp_path):

@@ -46,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     of_run.add_argument(
         "--seeds",
         type=whole_number(1),
-        help="how many (default: as many as in the run folder before, else the suite's)",
+        help="how many (default: the suite's, or as many as the run folder has if these are more)",
     )
     of_run.add_argument(
         "--jobs", type=whole_number(1), default=1, help="cells at a time (default: 1)"
@@ -69,7 +69,7 @@ def _run(asked: argparse.Namespace) -> None:
     check_with_zoo(suite, asked.suite)
     folder = asked.out or Path("runs", suite.name)
     make_folder(folder)
-    suite = declare.with_seeds(suite, asked.seeds or _seeds_before(folder) or suite.seeds)
+    suite = declare.with_seeds(suite, asked.seeds or max(suite.seeds, _seeds_before(folder)))
     try:
         # Two runs at work in one folder would train the same cells, into the same files.
         with FileLock(folder / ".lock", timeout=0):
@@ -88,10 +88,10 @@ def _run(asked: argparse.Namespace) -> None:
         raise SystemExit(1)
 
 
-def _seeds_before(folder: Path) -> int | None:
-    """:return: Of the run that the folder holds; who goes on with it loses none of them."""
+def _seeds_before(folder: Path) -> int:
+    """:return: How many seeds the folder's run has, which who goes on with it shall not lose."""
     kept = folder / results.SUITE
-    return declare.load(str(kept)).seeds if kept.is_file() else None
+    return declare.load(str(kept)).seeds if kept.is_file() else 0
 
 
 def _train(todo: list[Cell], n_done: int, asked: argparse.Namespace, folder: Path) -> list[Outcome]:

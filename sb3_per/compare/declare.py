@@ -25,6 +25,13 @@ from sb3_per.compare.suite import (
 )
 
 _FOLDER = Path(__file__).parent / "suites"
+# Of RL-Zoo's keys and those of DQN and PERDQN, what counts something.
+_WHOLE = {"batch_size", "buffer_size", "frame_stack", "gradient_steps", "learning_starts"} | {
+    "n_envs",
+    "n_steps",
+    "target_update_interval",
+    "train_freq",
+}
 _SET_ELSEWHERE = ("n_timesteps", "env_kwargs", "seed", "device", "verbose", "tensorboard_log")
 
 
@@ -179,16 +186,17 @@ def _check_changes(
             except UnreadableText as error:
                 own.fail("overrides", f"must not replace text by a mapping: {error}")
             for key, factor in variant.scale.items():
-                if not all(_is_finite(each) for each in (factor, values.get(key))):
-                    rule = f"must be a factor for a number; {key} is {values.get(key)!r}"
-                    own.section("scale").fail(key, rule)
-                if type(values[key]) is int and type(scaled(values[key], factor)) is not int:
-                    rule = f"must keep a whole number whole; {key} is {values[key]}"
-                    own.section("scale").fail(key, rule)
+                _check_scale(own.section("scale"), key, factor, values.get(key))
 
 
-def _is_finite(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
+def _check_scale(section: Section, key: str, factor: Any, value: Any) -> None:
+    if not all(type(each) in (int, float) for each in (factor, value)):
+        section.fail(key, f"must be a factor for a number; {key} is {value!r}")
+    product = scaled(value, factor)
+    if not math.isfinite(product):
+        section.fail(key, f"must keep it finite; {key} is {value}")
+    if key in _WHOLE and type(product) is not int:
+        section.fail(key, f"must keep it whole; {key} is {value}")
 
 
 def _take_values(section: Section, key: str) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def manager(cell: Cell, folder: Path, device: str) -> Any:
     hyperparameters = settings["hyperparameters"] | {"n_timesteps": settings["steps"]}
     environment = gym_id(cell.environment)
     config.write_text(yaml.safe_dump({environment: hyperparameters}), encoding="utf-8")
-    manager = ExperimentManager(
+    made = ExperimentManager(
         # What RL-Zoo writes into args.yml, and `enjoy` reads from there.
         argparse.Namespace(env_kwargs=settings["env_kwargs"], seed=cell.seed),
         settings["algorithm"],
@@ -49,6 +49,6 @@ def manager(cell: Cell, folder: Path, device: str) -> Any:
         config=str(config),
     )
     # RL-Zoo counts folders, which cells that run side by side would do at the same time.
-    manager.save_path = str(place)
-    manager.params_path = str(place / manager.env_name)
-    return manager
+    made.save_path = str(place)
+    made.params_path = str(place / made.env_name)
+    return made

@@ -30,7 +30,7 @@ class UnreadableText(ValueError):
 def _evaluated(key: str, text: str) -> Mapping[str, Any]:
     try:
         value = ast.literal_eval(_WithoutCalls().visit(ast.parse(text.strip(), mode="eval")))
-    except (SyntaxError, ValueError):
+    except (SyntaxError, TypeError, ValueError):
         value = None
     if not isinstance(value, Mapping):
         raise UnreadableText(f"{key} must be text here, since it replaces {text!r}")
@@ -52,5 +52,5 @@ class _WithoutCalls(ast.NodeTransformer):
 def scaled(value: float, factor: float) -> float:
     """:return: Their product; a whole number stays one, if the product is one up to rounding."""
     product = value * factor
-    is_whole = math.isclose(product, round(product))
+    is_whole = math.isfinite(product) and math.isclose(product, round(product))
     return round(product) if isinstance(value, int) and is_whole else product

@@ -60,7 +60,7 @@ def write(folder: Path, out: Path) -> list[str]:
 
     :param folder: Where ``run`` has worked.
     :param out: Where to; files of the same names are replaced.
-    :return: What it says in short, in lines of at most 80 characters.
+    :return: What it says in short, in lines of at most 80 characters; the last one is a path.
     :raises SuiteError: if ``folder`` is no run folder, or holds no result yet.
     :raises MixedResults: if a result was made with other settings than the suite's.
     """

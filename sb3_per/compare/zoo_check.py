@@ -66,7 +66,7 @@ def check_with_zoo(suite: Suite, file: str) -> None:
             _build(cell)
         except Exception as error:
             place = f"{file}: variants.{cell.variant} cannot be built in {cell.environment}"
-            raise SuiteError(f"{place}: {error}") from error
+            raise SuiteError(f"{place}: {type(error).__name__}: {error}") from error
 
 
 def _build(cell: Cell) -> None:
