@@ -83,7 +83,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
     :raises ValueError: for an option out of its range.
     """
 
-    weight_normalization: Literal["batch", "buffer", "none"] = fixed()
+    weight_normalization: Literal["batch", "buffer", "none"] = fixed("weight_normalization")
 
     def __init__(
         self,

@@ -69,11 +69,11 @@ class ByTDError:
         paper's algorithm 1) or the largest of those stored now (``"max_stored"``).
     """
 
-    alpha: float = fixed()
-    eps: float = fixed()
-    td_error_clip: float = fixed()
-    initial_priority: float = fixed()
-    new_priority: Literal["max_seen", "max_stored"] = fixed()
+    alpha: float = fixed("alpha")
+    eps: float = fixed("eps")
+    td_error_clip: float = fixed("td_error_clip")
+    initial_priority: float = fixed("initial_priority")
+    new_priority: Literal["max_seen", "max_stored"] = fixed("new_priority")
 
     def __init__(
         self,

@@ -1,6 +1,7 @@
 """Rules for what users hand over: each raises a ``ValueError`` that states it and the value."""
 
 from numbers import Integral
+from operator import attrgetter
 from typing import Any
 
 
@@ -34,19 +35,20 @@ def require_whole(name: str, value: Any) -> None:
     require(is_whole and value >= 1, f"{name} must be a whole number of at least 1", value)
 
 
-def fixed() -> Any:
-    """:return: An attribute, for the body of a class, of which instances keep the first value."""
-    return _Fixed()
+def fixed(name: str) -> Any:
+    """
+    :param name: Of an attribute whose first value instances keep, since what they store came of it.
+    :return: For the body of a class; whoever gives another value gets a ``ValueError``.
+    """
+    # Not in the instance's __dict__ by hand: Python reads all attributes more slowly after that.
+    kept_as = f"_{name}"
 
+    def keep(instance: Any, value: Any) -> None:
+        kept = getattr(instance, kept_as, value)
+        require(value == kept, f"{name} stays {kept!r}: make a new buffer", value)
+        setattr(instance, kept_as, value)
 
-class _Fixed:
-    # Without __get__ Python reads the instance's own value, at no cost.
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    def __set__(self, instance: Any, value: Any) -> None:
-        kept = instance.__dict__.setdefault(self._name, value)
-        require(value == kept, f"{self._name} stays {kept!r}: make a new buffer", value)
+    return property(attrgetter(kept_as), keep)
 
 
 def _lies_in(low: float, high: float, value: Any) -> bool:

@@ -149,7 +149,7 @@ STANDARD_LIBRARY_OF = {
     "devices": {"argparse"},
     "compare.command": {"argparse", "pathlib", "sys"},
     "buffers": {"warnings"},
-    "rules": {"numbers"},
+    "rules": {"numbers", "operator"},
     "signatures": {"inspect"},
     "checkpoint": {"io", "os", "pathlib", "re", "warnings"},
     "streams": {"random"},
