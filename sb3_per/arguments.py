@@ -1,7 +1,7 @@
-"""Slots and TD errors from outside, NumPy or torch, as the arrays that the ground floor takes."""
+"""What the buffer is handed: slots and TD errors, NumPy or torch, as arrays; sizes of batches."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch as th
@@ -70,6 +70,21 @@ def check_update(
             f"a TD error must be finite in float32, got {td_error} for slot {slot}: either the "
             "network has diverged, or the rewards or observations there are not finite"
         )
+
+
+def refuse_sample(batch_size: int, n_drawable: int, most: int, replacement: bool) -> NoReturn:
+    """
+    :param n_drawable: How many transitions can be drawn.
+    :param most: How many that can become.
+    :raises ValueError: always, for a batch that cannot be drawn: it says why, and what helps.
+    """
+    require(batch_size >= 1, "batch_size must be at least 1", batch_size)
+    n_needed, remedy = 1, ""
+    if not replacement:
+        larger = "learning_starts" if batch_size <= most else "buffer_size"
+        n_needed, remedy = batch_size, f" with replacement=False (a larger {larger} helps)"
+    rule = f"this sample needs {n_needed} drawable transitions at the least{remedy}"
+    raise ValueError(f"{rule}, got {n_drawable}")
 
 
 def _flat(array: NDArray[Any], name: str) -> NDArray[Any]:

@@ -8,13 +8,9 @@ import numpy as np
 import torch as th
 
 from sb3_per.archive import Archive, write_archive
-from sb3_per.buffers import (
-    PRIORITIZATION_NAMES,
-    PRIORITIZATIONS,
-    PrioritizedDictReplayBuffer,
-    PrioritizedReplayBuffer,
-)
+from sb3_per.buffers import PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
 from sb3_per.priorities import Prioritization
+from sb3_per.prioritizations import PRIORITIZATION_NAMES, PRIORITIZATIONS
 from sb3_per.rules import require
 from sb3_per.space_json import space_from_json, space_to_json
 

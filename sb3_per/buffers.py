@@ -11,22 +11,15 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.type_aliases import TensorDict
 from stable_baselines3.common.vec_env import VecNormalize
 
-from sb3_per.arguments import as_slots, as_td_errors, check_update
+from sb3_per.arguments import as_slots, as_td_errors, check_update, refuse_sample
 from sb3_per.draw_log import DrawLog
 from sb3_per.draws import Draw, Scheme
 from sb3_per.priorities import Prioritization, importance_weights, smallest
-from sb3_per.proportional import Proportional
-from sb3_per.rank_based import RankBased
+from sb3_per.prioritizations import kind_of
 from sb3_per.rules import fixed, require, require_bool, require_fraction
 from sb3_per.signatures import keyword_only, spliced
 from sb3_per.slot_buffers import SlotDictReplayBuffer, SlotReplayBuffer
 from sb3_per.sum_tree import IntArray
-
-PRIORITIZATIONS: dict[str, Callable[..., Prioritization]] = {
-    "proportional": Proportional,
-    "rank": RankBased,
-}
-PRIORITIZATION_NAMES: dict[Any, str] = {kind: name for name, kind in PRIORITIZATIONS.items()}
 
 # So many batches without a single update are no accident (two samples before one update may be).
 _BATCHES_BEFORE_WARNING = 10
@@ -100,14 +93,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         replacement: bool = True,
         **kwargs: Any,
     ) -> None:
-        require(
-            callable(prioritization) or prioritization in PRIORITIZATIONS,
-            f"prioritization must be one of {[*PRIORITIZATIONS]} or a class",
-            prioritization,
-        )
-        kind = (
-            PRIORITIZATIONS[prioritization] if isinstance(prioritization, str) else prioritization
-        )
+        kind = kind_of(prioritization)
         normalizations = ("batch", "buffer", "none")
         require(
             weight_normalization in normalizations,
@@ -218,13 +204,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         n_drawable = self.n_drawable
         n_needed = 1 if self.scheme.replacement else batch_size
         if batch_size < 1 or n_drawable < n_needed:
-            require(batch_size >= 1, "batch_size must be at least 1", batch_size)
-            rule = f"this sample needs {n_needed} drawable transitions at the least"
-            if not self.scheme.replacement:
-                most = self.n_slots - self.n_envs * self.optimize_memory_usage
-                remedy = "learning_starts" if batch_size <= most else "buffer_size"
-                rule += f" with replacement=False (a larger {remedy} helps)"
-            require(n_drawable >= n_needed, rule, n_drawable)
+            most = self.n_slots - self.n_envs * self.optimize_memory_usage
+            refuse_sample(batch_size, n_drawable, most, self.scheme.replacement)
         self._let_in()
         uniforms = self.generator.random(self.scheme.n_uniforms(batch_size))
         draw = self._prioritization.draw(self.scheme, batch_size, uniforms)

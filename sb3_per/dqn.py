@@ -3,32 +3,22 @@
 import io
 import pathlib
 import pickle
-import warnings
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch as th
-from gymnasium import spaces
 from numpy.typing import NDArray
 from stable_baselines3 import DQN
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, TensorDict
 from torch.nn import functional as F
 
-from sb3_per import gradients
-from sb3_per.buffers import (
-    OPTION_NAMES,
-    PRIORITIZATION_NAMES,
-    PrioritizedDictReplayBuffer,
-    PrioritizedReplayBuffer,
-    PrioritizedReplayBufferSamples,
-)
+from sb3_per import buffer_choice, gradients
+from sb3_per.buffers import PrioritizedReplayBuffer, PrioritizedReplayBufferSamples
 from sb3_per.rules import require, require_bool, require_fraction, require_positive
 from sb3_per.signatures import spliced
 
 SelfPERDQN = TypeVar("SelfPERDQN", bound="PERDQN")
-
-_BETA = "beta is annealed by PERDQN: pass beta_initial instead"
 
 
 class PERDQN(DQN):
@@ -67,7 +57,7 @@ class PERDQN(DQN):
         self.beta_final = beta_final
         self.beta_fraction = beta_fraction
         self.double_q = double_q
-        _refuse_options_of_the_buffer(kwargs)
+        buffer_choice.refuse_options(kwargs)
         super().__init__(*args, **kwargs)
 
     def _setup_model(self) -> None:
@@ -76,49 +66,19 @@ class PERDQN(DQN):
         require_fraction("beta_final", self.beta_final)
         require_positive("beta_fraction", self.beta_fraction, 1.0, "lie in (0, 1]")
         require_bool("double_q", self.double_q)
-        self.replay_buffer_class = self._prioritized_buffer_class()
+        self.replay_buffer_class = buffer_choice.fitting_class(
+            self.replay_buffer_class, self.observation_space
+        )
         asked_for = self.replay_buffer_kwargs, self.n_steps
         # SB3 passes a named buffer class neither n_steps nor gamma, and warns that it ignores them.
-        self.replay_buffer_kwargs, self.n_steps = self._buffer_options(), 1
+        known = {"n_steps": self.n_steps, "gamma": self.gamma}
+        options = buffer_choice.completed(self.replay_buffer_kwargs, known)
+        self.replay_buffer_kwargs, self.n_steps = {**options, "beta": self.beta_initial}, 1
         try:
             super()._setup_model()
         finally:
             self.replay_buffer_kwargs, self.n_steps = asked_for
         gradients.fuse(self.policy.optimizer)
-
-    def _prioritized_buffer_class(self) -> type[PrioritizedReplayBuffer]:
-        has_dict = isinstance(self.observation_space, spaces.Dict)
-        fitting = PrioritizedDictReplayBuffer if has_dict else PrioritizedReplayBuffer
-        named = self.replay_buffer_class
-        require(
-            named is None or isinstance(named, type), "replay_buffer_class must be a class", named
-        )
-        # A model that was saved names the class that fitted, as does a file that serves all spaces.
-        if named is None or named is PrioritizedReplayBuffer:
-            return fitting
-        if (
-            issubclass(named, fitting)
-            and issubclass(named, PrioritizedDictReplayBuffer) == has_dict
-        ):
-            return named
-        raise ValueError(
-            f"replay_buffer_class must be {fitting.__name__} or a subclass of it for these "
-            f"observations (for uniform or hindsight replay use DQN; to go on from a "
-            f"model of DQN, load it with replay_buffer_class={fitting.__name__}), "
-            f"got {named.__name__}"
-        )
-
-    def _buffer_options(self) -> dict[str, Any]:
-        """The user's options of the buffer, and those that the algorithm knows."""
-        options = {"n_steps": self.n_steps, "gamma": self.gamma}
-        for name, value in self.replay_buffer_kwargs.items():
-            require(name != "beta", _BETA, value)
-            require(
-                name not in options or value == options[name],
-                f"{name} in replay_buffer_kwargs must equal PERDQN's {name}={options.get(name)}",
-                value,
-            )
-        return {**self.replay_buffer_kwargs, **options, "beta": self.beta_initial}
 
     def _setup_learn(
         self,
@@ -265,22 +225,11 @@ class PERDQN(DQN):
         buffer.device = self.device
         if self._last_obs is not None and buffer is not self.replay_buffer:
             buffer.end_episodes()
-        self._take_over_options(buffer)
+        # A model that is saved and loaded makes a buffer with such options again.
+        self.replay_buffer_kwargs = buffer_choice.taken_over(
+            self.replay_buffer_kwargs, self.replay_buffer, buffer
+        )
         self.replay_buffer = buffer
-
-    def _take_over_options(self, buffer: PrioritizedReplayBuffer) -> None:
-        """A model that is saved and loaded shall make a buffer with such options again."""
-        if type(buffer) is not type(self.replay_buffer):
-            return  # another class may choose its options itself
-        asked_for, ours = self.replay_buffer_kwargs, _options_of(self.replay_buffer)
-        new = {name: value for name, value in _options_of(buffer).items() if value != ours[name]}
-        for name in sorted(new.keys() & asked_for.keys()):
-            warnings.warn(
-                f"the buffer keeps its own {name}={new[name]!r} instead of the "
-                f"{asked_for[name]!r} of replay_buffer_kwargs",
-                stacklevel=3,
-            )
-        self.replay_buffer_kwargs = {**asked_for, **new}
 
     def set_parameters(
         self,
@@ -311,7 +260,7 @@ class PERDQN(DQN):
         :raises ValueError: for an argument out of its range, and for an option of the buffer that
             is not in ``replay_buffer_kwargs``.
         """
-        _refuse_options_of_the_buffer(kwargs)
+        buffer_choice.refuse_options(kwargs)
         return super().load(
             path, env, device, custom_objects, print_system_info, force_reset, **kwargs
         )
@@ -335,21 +284,6 @@ def _figures(loss: float, td_errors: NDArray[np.float32], weights: NDArray[np.fl
         weight_mean=total / n,
         effective_sample_size=total * total / (n * float(weights @ weights)),
     )
-
-
-def _refuse_options_of_the_buffer(arguments: dict[str, Any]) -> None:
-    for name in OPTION_NAMES:
-        rule = _BETA if name == "beta" else f"{name} belongs in replay_buffer_kwargs"
-        require(name not in arguments, rule, arguments.get(name))
-
-
-def _options_of(buffer: PrioritizedReplayBuffer) -> dict[str, Any]:
-    kind = type(buffer.prioritization)
-    return {
-        "prioritization": PRIORITIZATION_NAMES.get(kind, kind),
-        "handle_timeout_termination": buffer.handle_timeout_termination,
-        **buffer.options(),
-    }
 
 
 # What help() and editors show. Of the constructor: a class would pass it on to its subclasses.

@@ -24,14 +24,16 @@ MAY_IMPORT = {
     "rank_tree": GROUND | {"sum_tree"},
     "ordered_slots": GROUND | {"rank_tree", "sum_tree"},
     "rank_based": GROUND | {"draws", "ordered_slots", "priorities", "rules", "sum_tree"},
+    "prioritizations": {"priorities", "proportional", "rank_based", "rules"},
     "draw_log": GROUND | {"sum_tree"},
     "arguments": FIRST | {"priorities", "rules", "sum_tree"},
     "slot_buffers": FIRST | {"gymnasium", "n_step", "rules", "sum_tree"},
     "buffers": FIRST
-    | {"arguments", "draw_log", "draws", "priorities", "proportional", "rank_based"}
+    | {"arguments", "draw_log", "draws", "priorities", "prioritizations"}
     | {"rules", "signatures", "slot_buffers", "sum_tree"},
     "gradients": {"torch"},
-    "dqn": FIRST | {"gymnasium", "buffers", "gradients", "rules", "signatures"},
+    "buffer_choice": {"gymnasium", "buffers", "prioritizations", "rules"},
+    "dqn": FIRST | {"buffer_choice", "buffers", "gradients", "rules", "signatures"},
     "bench.quartiles": {"numpy"},
     "bench.contestants": FIRST | {"gymnasium", "buffers", "draws", "proportional", "rank_based"},
     "bench.peers": {"numpy", "cpprb", "tianshou", "torchrl", "bench.contestants"},
@@ -42,9 +44,9 @@ MAY_IMPORT = {
     "bench.memory": FIRST | {"bench.contestants", "bench.quartiles", "buffers"},
     "bench.command": {
         "torch",
-        "buffers",
         "command_line",
         "devices",
+        "prioritizations",
         "bench.memory",
         "bench.ops",
         "bench.plot",
@@ -54,7 +56,8 @@ MAY_IMPORT = {
     "bench.__init__": set(),
     "archive": {"numpy", "rules"},
     "space_json": {"gymnasium", "numpy", "rules"},
-    "buffer_files": {"numpy", "torch", "archive", "buffers", "priorities", "rules"}
+    "buffer_files": {"numpy", "torch", "archive", "buffers", "priorities", "prioritizations"}
+    | {"rules"}
     | {"space_json"},
     "streams": FIRST - {"numba"},
     "normalization": {"numpy", "stable_baselines3", "rules"},
@@ -153,7 +156,8 @@ STANDARD_LIBRARY_OF = {
     "signatures": {"inspect"},
     "checkpoint": {"io", "os", "pathlib", "re", "warnings"},
     "streams": {"random"},
-    "dqn": {"io", "pathlib", "pickle", "warnings"},
+    "buffer_choice": {"warnings"},
+    "dqn": {"io", "pathlib", "pickle"},
     "zoo": {"importlib", "pathlib"},
     "zoo_commands": {"runpy", "shutil", "subprocess", "sys"},
     "launcher": {"argparse", "importlib", "runpy", "sys"},

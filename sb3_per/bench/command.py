@@ -12,9 +12,9 @@ from typing import Any
 import torch as th
 
 from sb3_per.bench import memory, ops, plot, profile, train
-from sb3_per.buffers import PRIORITIZATIONS
 from sb3_per.command_line import make_folder, whole_number
 from sb3_per.devices import device_that_is_here
+from sb3_per.prioritizations import PRIORITIZATIONS
 
 PACKAGES = (
     "sb3-per",
@@ -45,20 +45,18 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="WHAT")
 
     of_ops = commands.add_parser("ops", help="time of sample, update and add; in microseconds")
-    of_ops.add_argument(
-        "--capacities",
-        type=whole_number(1),
-        nargs="*",
-        default=ops.CAPACITIES,
-        help=f"slots of 8 floats, all in use (default: {_listed(ops.CAPACITIES)})",
-    )
-    of_ops.add_argument(
-        "--batches",
-        type=whole_number(1),
-        nargs="+",
-        default=ops.BATCHES,
-        help=f"transitions (default: {_listed(ops.BATCHES)})",
-    )
+    for option, nargs, numbers, what in (
+        ("--capacities", "*", ops.CAPACITIES, "slots of 8 floats, all in use"),
+        ("--batches", "+", ops.BATCHES, "transitions"),
+    ):
+        listed = " ".join(map(str, numbers))
+        of_ops.add_argument(
+            option,
+            type=whole_number(1),
+            nargs=nargs,
+            default=numbers,
+            help=f"{what} (default: {listed})",
+        )
     of_ops.add_argument(
         "--images",
         type=whole_number(0),
@@ -108,10 +106,6 @@ def _parser() -> argparse.ArgumentParser:
     for each in (of_ops, of_train, of_profile, of_memory):
         each.add_argument("--out", type=Path, help="a folder for JSON, and for the plot of ops")
     return parser
-
-
-def _listed(numbers: Sequence[int]) -> str:
-    return " ".join(map(str, numbers))
 
 
 def _run_ops(asked: argparse.Namespace) -> None:
