@@ -20,7 +20,7 @@ def kind_of(prioritization: str | Callable[..., Prioritization]) -> Callable[...
     :param prioritization: A name, or whatever makes one.
     :raises ValueError: for another name, and for what cannot be called.
     """
-    is_known = callable(prioritization) or prioritization in PRIORITIZATIONS
-    rule = f"prioritization must be one of {[*PRIORITIZATIONS]} or a class"
-    require(is_known, rule, prioritization)
+    names = [*PRIORITIZATIONS]  # a list looks for what has no hash, too
+    is_known = callable(prioritization) or prioritization in names
+    require(is_known, f"prioritization must be one of {names} or a class", prioritization)
     return PRIORITIZATIONS[prioritization] if isinstance(prioritization, str) else prioritization

@@ -448,6 +448,7 @@ def test_a_bad_sample_is_refused_and_does_not_use_up_random_numbers(
     ("options", "complaint"),
     [
         ({"prioritization": "median"}, "prioritization must .* got 'median'"),
+        ({"prioritization": ["rank"]}, r"prioritization must .* got \['rank'\]"),
         ({"prioritization": "rank", "eps": 0.1}, "eps must stay .* got 0.1"),
         ({"alpha": 1.5}, "alpha must .* got 1.5"),
         ({"beta": -0.1}, "beta must .* got -0.1"),

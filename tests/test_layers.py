@@ -57,8 +57,7 @@ MAY_IMPORT = {
     "archive": {"numpy", "rules"},
     "space_json": {"gymnasium", "numpy", "rules"},
     "buffer_files": {"numpy", "torch", "archive", "buffers", "priorities", "prioritizations"}
-    | {"rules"}
-    | {"space_json"},
+    | {"rules", "space_json"},
     "streams": FIRST - {"numba"},
     "normalization": {"numpy", "stable_baselines3", "rules"},
     "checkpoint": {"torch", "stable_baselines3", "archive", "buffer_files", "buffers", "dqn"}

@@ -26,12 +26,17 @@ from sb3_per.compare.suite import (
 
 _FOLDER = Path(__file__).parent / "suites"
 # Of RL-Zoo's keys and those of DQN and PERDQN, what counts something.
-_WHOLE = {"batch_size", "buffer_size", "frame_stack", "gradient_steps", "learning_starts"} | {
+_WHOLE = (
+    "batch_size",
+    "buffer_size",
+    "frame_stack",
+    "gradient_steps",
+    "learning_starts",
     "n_envs",
     "n_steps",
     "target_update_interval",
     "train_freq",
-}
+)
 _SET_ELSEWHERE = ("n_timesteps", "env_kwargs", "seed", "device", "verbose", "tensorboard_log")
 
 
