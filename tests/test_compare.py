@@ -10,11 +10,13 @@ import time
 import zipfile
 from pathlib import Path
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from filelock import FileLock
 from huggingface_sb3 import EnvironmentName
+from stable_baselines3 import DQN
 
 from examples import overestimation
 from sb3_per import launcher
@@ -211,8 +213,25 @@ def test_promises_of_trained_networks_stand_beside_what_they_earn(ran, capsys):
     assert 0 < promised < 100
     assert 8 <= undiscounted <= 500
     assert earned <= (1 - 0.99**undiscounted) / (1 - 0.99)  # Jensen, over the episodes
-    row = f"| per | 1 | {promised:.0f} | {earned:.0f} | {undiscounted:.0f} | {promised:.0f} |"
+    row = f"| per | 1 | {promised:.1f} | {earned:.1f} | {undiscounted:.1f} | {promised:.1f} |"
     assert row in capsys.readouterr().out
+
+
+def test_promises_heed_a_name_with_a_slash_and_a_limit_of_steps(tmp_path, own_registry):
+    gym.register("own/CartPole-v1", entry_point="gymnasium.envs.classic_control:CartPoleEnv")
+    model = DQN("MlpPolicy", "own/CartPole-v1", buffer_size=1)
+    with torch.no_grad():
+        model.q_net.q_net[-1].weight.zero_()
+        model.q_net.q_net[-1].bias.copy_(torch.tensor([3.0, 2.0]))
+    run = tmp_path / "dqn" / "dqn" / "own-CartPole-v1_1"
+    run.mkdir(parents=True)
+    model.save(run / "own-CartPole-v1")
+
+    found = overestimation.main(tmp_path, "own/CartPole-v1", "5")
+
+    # A pole that is always pushed to the left stands for eight steps or more.
+    earned = 1 + 0.99 + 0.99**2 + 0.99**3 + 0.99**4
+    assert found["dqn"][0].tolist() == pytest.approx([3, earned, 5])
 
 
 @pytest.mark.slow
