@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from filelock import FileLock
+from gymnasium.envs.registration import EnvSpec
 from huggingface_sb3 import EnvironmentName
 from stable_baselines3 import DQN
 
@@ -217,9 +218,10 @@ def test_promises_of_trained_networks_stand_beside_what_they_earn(ran, capsys):
     assert row in capsys.readouterr().out
 
 
-def test_promises_heed_a_name_with_a_slash_and_a_limit_of_steps(tmp_path, own_registry):
-    gym.register("own/CartPole-v1", entry_point="gymnasium.envs.classic_control:CartPoleEnv")
-    model = DQN("MlpPolicy", "own/CartPole-v1", buffer_size=1)
+def test_promises_heed_a_name_with_a_slash_and_a_limit_of_steps(tmp_path, monkeypatch):
+    own = EnvSpec("own/CartPole-v1", entry_point="gymnasium.envs.classic_control:CartPoleEnv")
+    monkeypatch.setitem(gym.registry, own.id, own)
+    model = DQN("MlpPolicy", own.id, buffer_size=1)
     with torch.no_grad():
         model.q_net.q_net[-1].weight.zero_()
         model.q_net.q_net[-1].bias.copy_(torch.tensor([3.0, 2.0]))
@@ -227,7 +229,7 @@ def test_promises_heed_a_name_with_a_slash_and_a_limit_of_steps(tmp_path, own_re
     run.mkdir(parents=True)
     model.save(run / "own-CartPole-v1")
 
-    found = overestimation.main(tmp_path, "own/CartPole-v1", "5")
+    found = overestimation.main(tmp_path, own.id, "5")
 
     # A pole that is always pushed to the left stands for eight steps or more.
     earned = 1 + 0.99 + 0.99**2 + 0.99**3 + 0.99**4
