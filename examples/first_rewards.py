@@ -14,7 +14,7 @@ def main(
 ) -> dict[str, list]:
     """An episode is rewarded if its return is above that of episodes without reward."""
     found = {}
-    for run in sorted(Path(folder).glob(f"*/*/{env_id}_*/")):
+    for run in sorted(Path(folder).glob(f"*/*/{env_id.replace('/', '-')}_*/")):
         if list(run.glob("*.monitor.csv")):
             found.setdefault(run.parts[-3], []).append(first_steps(run, float(unrewarded)))
     print("| variant | runs | steps to the 1st (median) | 10th | 100th |\n|---|---|---|---|---|")

@@ -10,22 +10,22 @@ from stable_baselines3 import DQN
 from sb3_per import PERDQN, zoo
 
 
-def main(folder="runs/classic", env_id="LunarLander-v3", max_episode_steps=None) -> dict[str, list]:
+def main(folder: str = "runs/classic", env_id: str = "LunarLander-v3", max_steps: int = 0) -> dict:
     found, name = {}, env_id.replace("/", "-")  # as RL-Zoo names folders
     print("| variant | runs | promised | earned, discounted | return | at most promised |")
     print(6 * "|---" + "|")
     for run in sorted(Path(folder).glob(f"*/*/{name}_*/{name}.zip")):
-        found.setdefault(run.parts[-4], []).append(promise(run, env_id, max_episode_steps))
+        found.setdefault(run.parts[-4], []).append(promise(run, env_id, int(max_steps)))
     for variant, rows in found.items():
         figures = *np.median(rows, axis=0), np.max(rows, axis=0)[0]
         print(f"| {variant} | {len(rows)} |", *(f"{figure:.1f} |" for figure in figures))
     return found or sys.exit(f"no models of {env_id} in {folder}: only a run leaves them there")
 
 
-def promise(run: Path, env_id: str, limit: str | None) -> np.ndarray:
+def promise(run: Path, env_id: str, max_steps: int) -> np.ndarray:
     zoo.register()  # makes MinAtar's environments known
     model = (PERDQN if "per_dqn" in run.parts else DQN).load(run, device="cpu", buffer_size=1)
-    env, rows = make(env_id, max_episode_steps=limit and int(limit)), np.zeros((10, 3))
+    env, rows = make(env_id, max_episode_steps=max_steps or None), np.zeros((10, 3))
     for episode, row in enumerate(rows):
         obs, ended, discount = env.reset(seed=10_000 + episode)[0], False, 1
         row[0] = model.q_net(model.policy.obs_to_tensor(obs)[0]).max().item()

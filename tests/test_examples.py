@@ -181,13 +181,13 @@ def test_where_nothing_was_trained_the_folder_is_named(tmp_path):
 def test_first_rewards_are_counted_in_steps_of_training(tmp_path, capsys):
     """Episodes of 10 and 30 steps; every second one is rewarded, in one run from the start."""
     for number, returns in enumerate([[-5, -1] * 10, [-1, -5] * 4], start=1):
-        run = tmp_path / "per" / "per_dqn" / f"A-v0_{number}"
+        run = tmp_path / "per" / "per_dqn" / f"own-A-v0_{number}"
         run.mkdir(parents=True)
         episodes = [f"{total},{(10, 30)[n % 2]},{n}" for n, total in enumerate(returns)]
-        lines = ['#{"t_start": 0.0, "env_id": "A-v0"}', "r,l,t", *episodes]
+        lines = ['#{"t_start": 0.0, "env_id": "own/A-v0"}', "r,l,t", *episodes]
         (run / "0.monitor.csv").write_text("\n".join(lines) + "\n")
 
-    found = first_rewards.main(tmp_path, "A-v0", -5)
+    found = first_rewards.main(tmp_path, "own/A-v0", -5)
 
     assert found == {"per": [[40, 400, np.inf], [10, np.inf, np.inf]]}
     assert "| per | 2 | 25 | inf | inf |" in capsys.readouterr().out
