@@ -405,6 +405,23 @@ def test_who_goes_on_with_a_run_loses_none_of_its_seeds(small, monkeypatch, caps
     assert declare.load(str(small / "out" / "suite.yml")).seeds == 4
 
 
+def test_a_folder_is_of_one_suite_and_what_else_is_there_is_told(small, monkeypatch, capsys):
+    asked = ["compare", "run", str(small / "small.yml"), "--out", str(small / "out"), "--seeds"]
+    monkeypatch.setattr(command, "_train", lambda *_: [])
+    launcher.main([*asked, "1"])
+    other = small / "out" / "per" / "per_dqn" / "CartPole-v1_2" / "result.json"
+    other.parent.mkdir(parents=True)
+    other.touch()
+    before = (small / "out" / "suite.yml").read_bytes()
+
+    launcher.main([*asked, "1"])
+
+    assert "Not in this grid, and left alone: 1 results in " in capsys.readouterr().out
+    answer = answer_to("run", "sparse", "--out", small / "out")
+    assert answer.endswith("out is the run folder of 'smoke', not of 'sparse'")
+    assert (small / "out" / "suite.yml").read_bytes() == before
+
+
 @pytest.mark.parametrize("device", ["cuda:99", "gpu0"])
 def test_a_device_that_is_not_there_is_refused(capsys, device):
     answer_to("run", "smoke", "--device", device)

@@ -6,12 +6,13 @@ import json
 import re
 import shutil
 
+import matplotlib as mpl
 import pytest
 
-from sb3_per.compare import declare, figures, report, results
+from sb3_per.compare import command, declare, figures, report, results
 from sb3_per.compare.results import MixedResults
 from sb3_per.compare.section import SuiteError
-from sb3_per.compare.suite import Contrast, cells
+from sb3_per.compare.suite import Contrast, Evaluation, cells
 from tests import grids
 
 # per ends at 60 to 64, dqn at 40 to 44.
@@ -239,6 +240,47 @@ def test_a_report_is_a_function_of_the_results(tmp_path):
         assert first.read_bytes() == second.read_bytes()
 
 
+def test_settings_of_the_users_do_not_change_a_report(tmp_path):
+    folder = grids.run_folder(tmp_path, grids.suite(), final)
+    report.write(folder, tmp_path / "plain")
+
+    with mpl.rc_context({"axes.facecolor": "red", "font.size": 20, "lines.linewidth": 9}):
+        report.write(folder, tmp_path / "theirs")
+
+    for name in ("curves", "intervals"):
+        plain, theirs = (tmp_path / each / f"{name}.svg" for each in ("plain", "theirs"))
+        assert plain.read_bytes() == theirs.read_bytes()
+
+
+def test_a_name_may_hold_what_formulas_and_tables_are_written_with(tmp_path):
+    suite = dataclasses.replace(
+        grids.suite(),
+        name="cost $a$",
+        contrasts={r"gain in $\nosuch$": Contrast("per", "dqn")},
+    )
+    source = dataclasses.replace(suite.environments["A-v0"].score, source="one\ntwo | three\n")
+    suite = grids.changed(suite, "A-v0", score=source)
+    folder = grids.run_folder(tmp_path, suite, final)
+
+    _, text = written(folder, tmp_path / "report")
+
+    assert r"| one two \| three |" in text
+    assert "cost $a$: 5 seeds" in (tmp_path / "report" / "intervals.svg").read_text()
+
+
+def test_a_report_that_has_no_place_is_not_computed(tmp_path, monkeypatch):
+    folder = grids.run_folder(tmp_path, grids.suite(), final)
+    monkeypatch.setattr(report, "compare", None)
+
+    with pytest.raises(FileExistsError):
+        report.write(folder, folder / "suite.yml")
+    monkeypatch.setattr(
+        "sys.argv", ["compare", "report", str(folder), "--out", f"{folder}/suite.yml"]
+    )
+    with pytest.raises(SystemExit, match=r"^sb3-per compare: .*File exists"):
+        command.main()
+
+
 def test_more_variants_than_colours_get_a_panel_each_beside_the_baseline(tmp_path):
     names = ["dqn", *(f"change_{index}" for index in range(8))]
     suite = grids.suite(environments=("A-v0", "B-v0"), variants=names)
@@ -281,6 +323,7 @@ def test_runs_that_never_reach_the_threshold_count_as_beyond_the_end(tmp_path):
 
 def test_the_report_says_what_differs_and_what_is_shared(tmp_path):
     suite = declare.with_seeds(declare.load("smoke"), 1)
+    suite = grids.changed(suite, "CartPole-v1", steps=40, evaluation=Evaluation(10, 2))
     per = declare.load("classic").variants["double"]
     suite.variants["double"] = per
     declare.save(suite, tmp_path / results.SUITE)

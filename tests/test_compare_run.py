@@ -7,10 +7,10 @@ import json
 import pytest
 from rich.console import Console
 
-from sb3_per.compare import results
-from sb3_per.compare.engine import Outcome
+from sb3_per.compare import engine, results
+from sb3_per.compare.engine import LocalEngine, Outcome
 from sb3_per.compare.progress import Forecast, RunDisplay
-from sb3_per.compare.results import MixedResults
+from sb3_per.compare.results import DamagedResult, MixedResults
 from sb3_per.compare.run import run
 from sb3_per.compare.suite import Variant, cells
 from tests import grids
@@ -19,11 +19,14 @@ from tests import grids
 class FakeEngine:
     """Ends cells in the order in which they came."""
 
-    def __init__(self, *, fails=(), interrupted_at=None):
+    def __init__(self, *, fails=(), cannot_start=(), interrupted_at=None):
         self.running, self.submitted, self.most = [], [], 0
         self.fails, self.interrupted_at, self.is_closed = fails, interrupted_at, False
+        self.cannot_start = cannot_start
 
     def submit(self, cell):
+        if cell.seed in self.cannot_start:
+            raise OSError("no space left")
         self.running.append(cell)
         self.submitted.append(cell)
         self.most = max(self.most, len(self.running))
@@ -68,6 +71,44 @@ def test_a_cell_that_fails_does_not_stop_the_others():
     assert [outcome.cell for outcome in failed] == [cell for cell in GRID if cell.seed == 1]
 
 
+@pytest.mark.parametrize("seeds", [(1,), (0, 1, 2)])
+def test_a_cell_that_cannot_start_does_not_stop_the_others(seeds):
+    engine = FakeEngine(cannot_start=seeds)
+
+    failed = run(GRID, engine, 2, Silence())
+
+    assert engine.submitted == [cell for cell in GRID if cell.seed not in seeds]
+    assert [outcome.cell for outcome in failed] == [cell for cell in GRID if cell.seed in seeds]
+    assert failed[0].error.startswith("Traceback (most recent call last)")
+    assert failed[0].error.endswith("OSError: no space left")
+
+
+def test_a_cell_whose_output_is_gone_has_failed_like_any_other(tmp_path, monkeypatch):
+    monkeypatch.setattr(engine, "_worker", lambda: "import sys; sys.exit(3)")
+    here = LocalEngine(tmp_path, "cpu")
+    here.submit(GRID[0])
+    (results.cell_folder(tmp_path, GRID[0]) / "output.txt").unlink()
+
+    outcome = here.collect()
+
+    assert outcome.cell == GRID[0]
+    assert outcome.error.startswith("exit status 3, all output in ")
+    assert "it cannot be read: " in outcome.error
+
+
+@pytest.mark.slow
+def test_a_cell_runs_the_code_of_its_run_not_that_of_the_current_folder(tmp_path, monkeypatch):
+    other = tmp_path / "sb3_per"
+    other.mkdir()
+    (other / "__init__.py").write_text("raise SystemExit('the wrong one')\n")
+    monkeypatch.chdir(tmp_path)
+    here = LocalEngine(tmp_path / "out", "cpu")
+
+    here.submit(GRID[0])  # of an environment that there is none of
+
+    assert here.collect().error.endswith("KeyError: 'A-v0'")
+
+
 def test_an_interrupt_closes_the_engine():
     engine = FakeEngine(interrupted_at=5)
 
@@ -97,7 +138,8 @@ def test_cells_do_not_share_a_folder(tmp_path):
     ("changes", "message"),
     [
         ({"steps": 80}, "steps was 40 and is 80"),
-        ({"env_kwargs": {"size": 8}}, "env_kwargs.size was None and is 8"),
+        ({"env_kwargs": {"size": None}}, "env_kwargs.size was absent and is None"),
+        ({"env_kwargs": {"size": 8}}, "env_kwargs.size was absent and is 8"),
         (
             {"hyperparameters": {"policy": "MlpPolicy", "learning_rate": 0.25}},
             "hyperparameters.learning_rate was 0.5 and is 0.25",
@@ -124,7 +166,7 @@ def test_a_changed_variant_is_noticed_and_a_new_one_is_only_run(tmp_path):
     changed = dataclasses.replace(before, variants=before.variants | {"per": per})
     added = dataclasses.replace(before, variants=before.variants | {"more": per})
 
-    with pytest.raises(MixedResults, match=r"gamma was None and is 0\.5"):
+    with pytest.raises(MixedResults, match=r"gamma was absent and is 0\.5"):
         results.unfinished(tmp_path, cells(changed))
     assert [cell.variant for cell in results.unfinished(tmp_path, cells(added))] == ["more"]
 
@@ -162,6 +204,31 @@ def test_a_result_of_another_format_is_refused(tmp_path):
 
     with pytest.raises(MixedResults, match="must have format 1, got 2"):
         results.read(tmp_path, GRID[0])
+
+
+DAMAGES = {
+    "empty": (lambda text: "", "it must be JSON"),
+    "cut short": (lambda text: text[:-20], "it must be JSON"),
+    "no object": (lambda text: "[]", r"it must hold an object, got \[\]"),
+    "nothing measured": (lambda text: text.replace("evaluations", "valuations"), "'evaluations'"),
+    "no number": (lambda text: text.replace("2.0", "NaN"), "its numbers must be finite"),
+    "text": (lambda text: text.replace("2.0", '"2"'), "it must hold what was measured"),
+    "late": (lambda text: text.replace(" 30,", " 31,"), "evaluations must be 10 steps apart, 4 of"),
+    "one less": (lambda text: text.replace(" 30,", ""), "evaluations must be 10 steps apart, 4 of"),
+    "an episode less": (lambda text: text.replace("1.0,\n", "", 1), "must be of 2 episodes each"),
+}
+
+
+@pytest.mark.parametrize(("damage", "message"), DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_result_is_named(tmp_path, damage, message):
+    grids.finish(tmp_path, GRID[0], [1.0, 2.0, 3.0, 4.0])
+    (path,) = tmp_path.glob("*/*/*/result.json")
+    path.write_text(damage(path.read_text()))
+
+    with pytest.raises(DamagedResult, match=message) as error:
+        results.read(tmp_path, GRID[0])
+    assert str(error.value).startswith(f"{path}: ")
+    assert str(error.value).endswith("Delete it, and its cell is trained again")
 
 
 def test_a_result_whose_writing_fails_is_none(tmp_path, monkeypatch):
@@ -214,6 +281,18 @@ def test_two_jobs_halve_the_time_left():
     forecast.ended(grid[0], well=True)
 
     assert forecast.seconds_left() == 15
+
+
+def test_jobs_beyond_the_cells_do_not_make_the_longest_one_shorter():
+    clock = Clock()
+    first, second, third, _ = cells(grids.suite(seeds=2))
+    forecast = Forecast([first, second, third], 10, clock)
+    forecast.started(first)
+    clock.now = 10
+
+    forecast.ended(first, well=True)
+
+    assert forecast.seconds_left() == 10
 
 
 def test_a_cell_that_fails_at_once_does_not_make_the_rest_look_short():

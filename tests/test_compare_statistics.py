@@ -176,6 +176,17 @@ def test_the_threshold_is_reached_at_the_first_evaluation_that_is_as_large():
     assert math.isinf(run([0.0, 49.9, 10.0, 20.0]).reached)
 
 
+def test_a_threshold_is_reached_by_episodes_that_all_give_it():
+    declared = grids.changed(grids.suite(), "A-v0", threshold=0.9)
+    measured = grids.measured([0.9] * 4)
+    measured["evaluations"]["returns"] = [[0.9] * 20] * 4
+    assert np.mean([0.9] * 20) < 0.9  # rounding
+
+    found = run_of(cells(declared)[0], measured, declared.environments["A-v0"])
+
+    assert found.reached == 10
+
+
 def test_the_median_of_censored_times_is_the_time_by_which_half_have_arrived():
     never = math.inf
 

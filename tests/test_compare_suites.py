@@ -271,7 +271,7 @@ WRONG = {
                          "variants.dqn.scale.learning_rate must be a factor for a number"),
     "a scale that is no number": ("dqn: {algorithm: dqn}",
                                   "dqn: {algorithm: dqn, scale: {learning_rate: .nan}}",
-                                  "variants.dqn.scale.learning_rate must keep it finite"),
+                                  "variants.dqn.scale must be text, finite numbers, and"),
     "half a transition": ("dqn: {algorithm: dqn}",
                           "dqn: {algorithm: dqn, scale: {batch_size: 0.51}}",
                           "dqn.scale.batch_size must keep it whole; batch_size is 64, got 0.51"),
@@ -296,6 +296,38 @@ WRONG = {
         "variants:", GOOD[GOOD.index("  CartPole-v1:"):GOOD.index("variants:")].replace(
             "  CartPole-v1:", "  mine:CartPole-v1:") + "variants:",
         "environments.CartPole-v1 must be the only CartPole-v1"),
+    "copies that are evaluated late": (
+        "    steps: 3000", "    steps: 3000\n    hyperparameters: {n_envs: 7}",
+        "CartPole-v1.evaluation.every must be a multiple of n_envs (7), got 1000"),
+    "copies of a variant": ("{alpha: 0}}", "{alpha: 0}, n_envs: 3}",
+                            "alpha_0.overrides.n_envs must go into evaluation.every (1000), got 3"),
+    "a name above": ("about: Mine.", "about: Mine.\nname: ../up",
+                     "name must do as the name of a folder, got '../up'"),
+    "no name": ("about: Mine.", "about: Mine.\nname: ''", "name must do as the name of a folder"),
+    "a name that Matplotlib hides": ("  dqn: {", "  _dqn: {", "variants._dqn must be named by"),
+    "a list of text": ("{replay_buffer_kwargs: {alpha: 0}}",
+                       "{policy_kwargs: {net_arch: [64, 1e2]}}",
+                       "overrides.policy_kwargs.net_arch must be a number, not text"),
+    "a key that JSON turns into text": ("    steps: 3000",
+                                        "    steps: 3000\n    env_kwargs: {rewards: {0: 1.0}}",
+                                        "CartPole-v1.env_kwargs must be text, finite numbers, and"),
+    "a date": ("    steps: 3000", "    steps: 3000\n    env_kwargs: {when: 2024-01-01}",
+               "CartPole-v1.env_kwargs must be text, finite numbers, and"),
+    "no number": ("{alpha: 0}}", "{alpha: 0}, learning_rate: .nan}",
+                  "alpha_0.overrides must be text, finite numbers, and"),
+    "a mapping in itself": ("{replay_buffer_kwargs: {alpha: 0}}",
+                            "&own {replay_buffer_kwargs: *own}",
+                            "alpha_0.overrides must be text, finite numbers, and"),
+    "no truth": ("seeds: 2", "seeds: !!bool maybe", "KeyError: 'maybe'"),
+    "no whole number": ("seeds: 2", "seeds: !!int", "IndexError: "),
+    "no time": ("about: Mine.", "about: !!timestamp soon", "AttributeError: "),
+    "too deep": ("seeds: 2", f"seeds: {'[' * 3000}", "RecursionError: "),
+    "more than a float": ("threshold: 475", f"threshold: {10**400}", "threshold must be finite"),
+    "a scale of more than a float": (
+        "dqn: {algorithm: dqn}",
+        "dqn: {algorithm: dqn, scale: {batch_size: 0.5}, "
+        f"overrides: {{batch_size: {10**400}}}}}",
+        "dqn.scale.batch_size must keep it finite"),
     "nothing to run": (GOOD[GOOD.index("  dqn: {"):], "  {}", "variants must not be empty"),
 }  # fmt: skip
 
@@ -368,6 +400,22 @@ def test_a_model_that_cannot_be_built_is_named_before_anything_runs(tmp_path, ov
         check_with_zoo(suite, "mine.yml")
 
 
+def test_no_algorithm_brings_values_that_nobody_has_named(tmp_path):
+    zoo.register()
+    named = "{exploration_fraction: 0.2, exploration_final_eps: 0.1, max_grad_norm: 10}"
+    text = GOOD.replace(
+        "    rl_zoo_section: CartPole-v1", "    hyperparameters: {policy: MlpPolicy}"
+    )
+    other = text + "  qr: {algorithm: qrdqn, overrides: {}}\n"
+    all_named = other.replace("{}}", "{learning_rate: 1.0e-3, " + named[1:] + "}")
+
+    with pytest.raises(
+        SuiteError, match=r"qr\.overrides must name .*: exploration_final_eps 0\.01, "
+    ):
+        check_with_zoo(declare.load(mine(tmp_path, other)), "mine.yml")
+    check_with_zoo(declare.load(mine(tmp_path, all_named)), "mine.yml")
+
+
 @pytest.mark.usefixtures("own_registry")
 def test_an_environment_may_be_one_that_a_module_registers(tmp_path, monkeypatch):
     module = "import gymnasium as gym\n\nold = 'gymnasium.envs.classic_control:CartPoleEnv'\n"
@@ -389,7 +437,7 @@ def test_a_suite_that_is_no_text_names_the_file(tmp_path):
     path = tmp_path / "mine.yml"
     path.write_bytes(GOOD.replace("Mine.", "Für mich.").encode("latin-1"))
 
-    with pytest.raises(SuiteError, match=r"mine\.yml: 'utf-8' codec"):
+    with pytest.raises(SuiteError, match=r"mine\.yml: UnicodeDecodeError: 'utf-8' codec"):
         declare.load(str(path))
 
 

@@ -11,10 +11,10 @@ from sb3_per.command_line import make_folder, whole_number
 from sb3_per.compare import declare, report, results
 from sb3_per.compare.engine import LocalEngine, Outcome
 from sb3_per.compare.progress import RunDisplay
-from sb3_per.compare.results import MixedResults
+from sb3_per.compare.results import DamagedResult, MixedResults
 from sb3_per.compare.run import run
 from sb3_per.compare.section import SuiteError
-from sb3_per.compare.suite import Cell, cells
+from sb3_per.compare.suite import Cell, Suite, cells
 from sb3_per.compare.zoo_check import check_with_zoo
 from sb3_per.devices import device_that_is_here
 
@@ -28,7 +28,7 @@ def main() -> None:
     asked = _parser().parse_args()
     try:
         asked.command(asked)
-    except (SuiteError, MixedResults) as error:
+    except (SuiteError, MixedResults, DamagedResult, OSError) as error:
         raise SystemExit(f"sb3-per compare: {error}") from error
     except KeyboardInterrupt:
         raise SystemExit("interrupted; the same command goes on with the rest") from None
@@ -69,7 +69,7 @@ def _run(asked: argparse.Namespace) -> None:
     check_with_zoo(suite, asked.suite)
     folder = asked.out or Path("runs", suite.name)
     make_folder(folder)
-    suite = declare.with_seeds(suite, asked.seeds or max(suite.seeds, _seeds_before(folder)))
+    suite = _with_all_seeds(suite, asked.seeds, folder)
     try:
         # Two runs at work in one folder would train the same cells, into the same files.
         with FileLock(folder / ".lock", timeout=0):
@@ -81,6 +81,9 @@ def _run(asked: argparse.Namespace) -> None:
         raise SystemExit(f"sb3-per compare: another run is at work in {folder}") from error
     n_finished = len(grid) - len(failed)
     sys.stdout.write(f"{n_finished} of {len(grid)} cells are finished.\n")
+    n_others = len(results.strangers(folder, grid))
+    if n_others:
+        sys.stdout.write(f"Not in this grid, and left alone: {n_others} results in {folder}.\n")
     sys.stdout.write(f"Next: sb3-per compare report {folder}\n")
     for outcome in failed:
         sys.stderr.write(f"\n{outcome.cell}: {outcome.error}\n")
@@ -88,10 +91,17 @@ def _run(asked: argparse.Namespace) -> None:
         raise SystemExit(1)
 
 
-def _seeds_before(folder: Path) -> int:
-    """:return: How many seeds the folder's run has, which who goes on with it shall not lose."""
+def _with_all_seeds(suite: Suite, asked: int | None, folder: Path) -> Suite:
+    """
+    :param asked: How many seeds; None for the suite's, or as many as the folder's run has, which
+        who goes on with it shall not lose.
+    :raises SuiteError: if the folder is that of another suite.
+    """
     kept = folder / results.SUITE
-    return declare.load(str(kept)).seeds if kept.is_file() else 0
+    before = declare.load(str(kept)) if kept.is_file() else suite
+    if before.name != suite.name:
+        raise SuiteError(f"{folder} is the run folder of {before.name!r}, not of {suite.name!r}")
+    return declare.with_seeds(suite, asked or max(suite.seeds, before.seeds))
 
 
 def _train(todo: list[Cell], n_done: int, asked: argparse.Namespace, folder: Path) -> list[Outcome]:

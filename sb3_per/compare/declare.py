@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import json
 import math
 import re
 from pathlib import Path
@@ -80,11 +81,15 @@ def _suite(section: Section, stem: str) -> Suite:
             section.section("environments").fail(name, f"must be the only {gym_id(name)}")
     for name in variants:
         # A variant is a folder, beside that of the report.
-        if not re.fullmatch(r"\w[\w.+-]*", name) or name in ("report", results.SUITE):
-            section.section("variants").fail(name, "must be named by letters, digits and _.+-")
+        if not _is_name(name) or name in ("report", results.SUITE):
+            rule = "must be named by letters, digits and _.+-, one of the former first"
+            section.section("variants").fail(name, rule)
     _check_changes(section.section("variants"), environments, variants)
+    name = section.take("name", str, stem)
+    if name in ("", ".", "..") or not {*name}.isdisjoint("/\\\0"):
+        section.fail("name", "must do as the name of a folder")
     suite = Suite(
-        name=section.take("name", str, stem),
+        name=name,
         about=section.take("about", str),
         seeds=_at_least_one(section, "seeds"),
         baseline=section.take("baseline", str),
@@ -131,7 +136,7 @@ def _environment(section: Section) -> Environment:
         ),
         threshold=section.take("threshold", float),
         hyperparameters=_hyperparameters(section),
-        env_kwargs=section.take("env_kwargs", dict, {}),
+        env_kwargs=_take_json(section, "env_kwargs"),
     )
     for each in (evaluation, score, section):
         each.finish()
@@ -141,6 +146,9 @@ def _environment(section: Section) -> Environment:
     if rest or n_evaluations < FINAL_EVALUATIONS:
         rule = f"must go into steps ({environment.steps}) {FINAL_EVALUATIONS} times or more, evenly"
         evaluation.fail("every", rule)
+    n_envs = environment.hyperparameters.get("n_envs", 1)
+    if not _goes_into(n_envs, environment.evaluation.every):
+        evaluation.fail("every", f"must be a multiple of n_envs ({n_envs!r})")
     return environment
 
 
@@ -192,12 +200,26 @@ def _check_changes(
                 own.fail("overrides", f"must not replace text by a mapping: {error}")
             for key, factor in variant.scale.items():
                 _check_scale(own.section("scale"), key, factor, values.get(key))
+                values[key] = scaled(values[key], factor)
+            if not _goes_into(values.get("n_envs", 1), environment.evaluation.every):
+                part = own.section("scale" if "n_envs" in variant.scale else "overrides")
+                part.fail(
+                    "n_envs", f"must go into evaluation.every ({environment.evaluation.every})"
+                )
+
+
+def _goes_into(n_envs: object, every: int) -> bool:
+    """:return: Whether evaluations, each ``every // n_envs`` steps of all copies, come on time."""
+    return type(n_envs) is int and n_envs > 0 and every % n_envs == 0
 
 
 def _check_scale(section: Section, key: str, factor: Any, value: Any) -> None:
     if not all(type(each) in (int, float) for each in (factor, value)):
         section.fail(key, f"must be a factor for a number; {key} is {value!r}")
-    product = scaled(value, factor)
+    try:
+        product = scaled(value, factor)
+    except OverflowError:
+        product = math.inf
     if not math.isfinite(product):
         section.fail(key, f"must keep it finite; {key} is {value}")
     if key in _WHOLE and type(product) is not int:
@@ -206,7 +228,7 @@ def _check_scale(section: Section, key: str, factor: Any, value: Any) -> None:
 
 def _take_values(section: Section, key: str) -> dict[str, Any]:
     """:return: Hyperparameters, or nothing if the key is not there."""
-    values = section.take(key, dict, {})
+    values = _take_json(section, key)
     for name in values:
         if name in _SET_ELSEWHERE:
             section.section(key).fail(name, "is set by the suite or the run, not here")
@@ -215,20 +237,36 @@ def _take_values(section: Section, key: str) -> dict[str, Any]:
     return values
 
 
+def _take_json(section: Section, key: str) -> dict[str, Any]:
+    """:return: A mapping that a worker reads as it is; nothing if the key is not there."""
+    values = section.take(key, dict, {})
+    try:
+        is_kept = json.loads(json.dumps(values, allow_nan=False)) == values
+    except (TypeError, ValueError, RecursionError):
+        is_kept = False
+    if not is_kept:
+        section.fail(key, "must be text, finite numbers, and lists and mappings from text of these")
+    return values
+
+
 def _refuse_numbers_as_text(section: Section) -> None:
     for name, value in section.items():
-        if isinstance(value, str) and _reads_as_number(value):
+        if any(map(_reads_as_number, value if isinstance(value, list) else [value])):
             section.fail(name, "must be a number, not text (1.0e-3, not 1e-3)")
         if isinstance(value, dict):
             _refuse_numbers_as_text(section.section(name))
 
 
-def _reads_as_number(text: str) -> bool:
+def _reads_as_number(value: object) -> bool:
     try:
-        float(text)
+        float(value if isinstance(value, str) else "no text")
     except ValueError:
         return False
     return True
+
+
+def _is_name(text: str) -> bool:
+    return re.fullmatch(r"[^\W_][\w.+-]*", text) is not None
 
 
 def _at_least_one(section: Section, key: str) -> int:

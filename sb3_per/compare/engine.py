@@ -32,7 +32,11 @@ class Engine(Protocol):
     """Where cells are trained. Their results are in the run folder when ``collect`` names them."""
 
     def submit(self, cell: Cell) -> None:
-        """Start a cell; how many there may be at a time is the caller's to know."""
+        """
+        Start a cell; how many there may be at a time is the caller's to know.
+
+        :raises OSError: if it cannot be started; others may be.
+        """
 
     def collect(self) -> Outcome:
         """Wait until one of the started cells has ended."""
@@ -61,7 +65,7 @@ class LocalEngine:
         place.mkdir(parents=True, exist_ok=True)
         with (place / results.OUTPUT).open("w") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "sb3_per.compare.worker"],
+                [sys.executable, "-c", _worker()],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -95,7 +99,16 @@ class LocalEngine:
         if status == 0 and results.read(self._folder, cell) is not None:
             return None
         path = results.cell_folder(self._folder, cell) / results.OUTPUT
-        output = path.read_text(encoding="utf-8", errors="replace")
+        try:
+            output = path.read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            output = f"it cannot be read: {error}"
         _, traceback, last = output.rpartition("Traceback (most recent call last)")
         end = traceback + last if traceback else "\n".join(output.splitlines()[-_LINES:])
         return f"exit status {status}, all output in {path}\n{end.rstrip()}"
+
+
+def _worker() -> str:
+    """:return: What a process runs: the code of this one, whatever lies in the current folder."""
+    path = [*map(str, sys.path)]
+    return f"import sys; sys.path[:] = {path}; from sb3_per.compare.worker import main; main()"

@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import matplotlib.style
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -21,6 +23,11 @@ _COLUMNS, _SMALL_COLUMNS = 2, 4
 # Without dates, versions and random identifiers: equal results give equal files.
 _PLAIN = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
 _TITLES = {"final": "final score (IQM)", "area": "area under the curve (IQM)"}
+
+
+def own_style() -> AbstractContextManager[None]:
+    """:return: A context in which no settings of the user's change the figures, nor $ in a name."""
+    return mpl.style.context(["default", {"text.parse_math": False}])
 
 
 def curves(suite: Suite, runs: Sequence[Run], file: Path) -> None:

@@ -55,10 +55,11 @@ class Forecast:
         if not self._pace:
             return None
         now = self._clock()
-        left = sum(self._expected(cell) for cell in self._waiting)
+        left = [self._expected(cell) for cell in self._waiting]
         for cell, since in self._since.values():
-            left += max(self._expected(cell) - (now - since), 0.0)
-        return left / self._jobs
+            left.append(max(self._expected(cell) - (now - since), 0.0))
+        # The longest one takes its time, however many others there may be beside it.
+        return max(sum(left) / self._jobs, *left, 0.0)
 
     def _expected(self, cell: Cell) -> float:
         kind = next(kind for kind in _kinds(cell) if kind in self._pace)

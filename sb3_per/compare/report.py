@@ -63,15 +63,18 @@ def write(folder: Path, out: Path) -> list[str]:
     :return: What it says in short, in lines of at most 80 characters; the last one is a path.
     :raises SuiteError: if ``folder`` is no run folder, or holds no result yet.
     :raises MixedResults: if a result was made with other settings than the suite's.
+    :raises DamagedResult: if a result is not what a worker has written.
+    :raises OSError: if ``out`` cannot be made, before anything is computed.
     """
     contents = _read(folder)
+    out.mkdir(parents=True, exist_ok=True)
     suite, runs = contents.suite, contents.runs
     comparisons = compare(suite, runs, contents.missing)
     gains = contrasts(suite, runs, contents.missing)
-    out.mkdir(parents=True, exist_ok=True)
-    figures.curves(suite, runs, out / "curves")
-    figures.intervals(suite, comparisons, out / "intervals")
-    figures.gains(suite, gains, out / "gains")
+    with figures.own_style():
+        figures.curves(suite, runs, out / "curves")
+        figures.intervals(suite, comparisons, out / "intervals")
+        figures.gains(suite, gains, out / "gains")
     tables.write_csv(tables.of_runs(runs), out / "runs.csv")
     parts = [*_heading(contents), *_gains(suite, gains)]
     parts += [*_findings(contents, comparisons), *_settings(contents)]

@@ -1,6 +1,7 @@
 """The run folder: where each cell's files are, and its result as JSON."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,20 @@ _FORMAT = 1
 
 class MixedResults(ValueError):
     """A run folder holds a result that was made with other settings than the suite's."""
+
+
+class DamagedResult(ValueError):
+    """A run folder holds a result file that is not as ``write`` has left it."""
+
+
+class _Absent:
+    """What a key that is not there holds, which differs from null."""
+
+    def __repr__(self) -> str:
+        return "absent"
+
+
+_ABSENT = _Absent()
 
 
 def cell_folder(folder: Path, cell: Cell) -> Path:
@@ -42,28 +57,67 @@ def read(folder: Path, cell: Cell) -> dict[str, Any] | None:
     """
     :return: What ``write`` has written; None for a cell that is not finished.
     :raises MixedResults: if it was made with other settings or by another format.
+    :raises DamagedResult: if it was cut short or changed.
     """
     path = cell_folder(folder, cell) / _RESULT
     if not path.is_file():
         return None
-    result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    result = _loaded(path)
     if result.get("format") != _FORMAT:
         raise MixedResults(f"{path} must have format {_FORMAT}, got {result.get('format')!r}")
     # JSON has no tuples, and the suite's own values have not been through JSON.
     expected = json.loads(json.dumps(cell.settings))
-    different = list(_differences(result["settings"], expected))
+    different = list(_differences(result.get("settings"), expected))
     if different:
         raise MixedResults(
             f"{path} was made with other settings than the suite's: {'; '.join(different)}. "
             "Run into another folder, or delete what is to be made again"
         )
+    _check_measured(path, result, cell)
     return result
+
+
+def _loaded(path: Path) -> dict[str, Any]:
+    try:
+        result = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # no UTF-8, or no JSON
+        raise _damaged(path, f"it must be JSON ({error})") from error
+    if not isinstance(result, dict):
+        raise _damaged(path, f"it must hold an object, got {result!r}")
+    return result
+
+
+def _check_measured(path: Path, result: dict[str, Any], cell: Cell) -> None:
+    """:raises DamagedResult: if what a report needs is not there, or not as declared."""
+    budget, each = cell.settings["steps"], cell.settings["evaluation"]
+    try:
+        steps, returns = result["evaluations"]["steps"], result["evaluations"]["returns"]
+        numbers = [result["steps_per_second"], result["steps_per_cpu_second"]]
+        numbers += [result["seconds"]["cpu"], *(one for some in returns for one in some)]
+        is_finite = all(math.isfinite(number) for number in numbers)
+        shape = [len(steps), *map(len, returns)]
+        result["evaluation_is_greedy"], result["versions"], result["machine"]
+    except (KeyError, TypeError) as error:
+        raise _damaged(path, f"it must hold what was measured ({error!r})") from error
+    if not is_finite:
+        raise _damaged(path, "its numbers must be finite")
+    expected = [*range(each["every"], budget + 1, each["every"])]
+    if [step for step in steps if step <= budget] != expected:
+        rule = f"evaluations must be {each['every']} steps apart, {len(expected)} of them"
+        raise _damaged(path, f"{rule}, got {steps}")
+    if shape != [len(returns), *[each["episodes"]] * len(returns)]:
+        raise _damaged(path, f"evaluations must be of {each['episodes']} episodes each")
+
+
+def _damaged(path: Path, rule: str) -> DamagedResult:
+    return DamagedResult(f"{path}: {rule}. Delete it, and its cell is trained again")
 
 
 def unfinished(folder: Path, cells: list[Cell]) -> list[Cell]:
     """
     :return: The cells without a result.
     :raises MixedResults: as ``read``.
+    :raises DamagedResult: as ``read``.
     """
     return [cell for cell in cells if read(folder, cell) is None]
 
@@ -81,6 +135,8 @@ def _differences(found: Any, expected: Any, path: str = "") -> list[str]:
         difference
         for key in {**expected, **found}
         for difference in _differences(
-            found.get(key), expected.get(key), f"{path}.{key}" if path else key
+            found.get(key, _ABSENT),
+            expected.get(key, _ABSENT),
+            f"{path}.{key}" if path else key,
         )
     ]

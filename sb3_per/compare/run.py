@@ -1,5 +1,6 @@
 """A grid of cells, some at a time, until each is finished or has failed."""
 
+import traceback
 from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
@@ -33,14 +34,19 @@ def run(cells: Sequence[Cell], engine: Engine, jobs: int, display: Display) -> l
         while waiting or n_running:
             while waiting and n_running < jobs:
                 cell = waiting.popleft()
-                engine.submit(cell)
                 display.started(cell)
-                n_running += 1
-            outcome = engine.collect()
-            n_running -= 1
-            display.ended(outcome)
-            if outcome.error is not None:
-                failed.append(outcome)
+                try:
+                    engine.submit(cell)
+                    n_running += 1
+                except OSError:
+                    failed.append(Outcome(cell, traceback.format_exc().rstrip()))
+                    display.ended(failed[-1])
+            if n_running:
+                outcome = engine.collect()
+                n_running -= 1
+                display.ended(outcome)
+                if outcome.error is not None:
+                    failed.append(outcome)
     finally:
         engine.close()
     return failed

@@ -54,7 +54,8 @@ def run_of(cell: Cell, result: dict[str, Any], environment: Environment) -> Run:
     returns = np.mean(result["evaluations"]["returns"], axis=1)[in_budget]  # (E,)
     zero, one = environment.score.random, environment.score.solved
     scores = (returns - zero) / (one - zero)  # (E,)
-    hits = steps[returns >= environment.threshold]
+    # Rounded, so that a mean of thresholds is one, however its episodes were added.
+    hits = steps[np.round(returns - environment.threshold, 9) >= 0]
     return Run(
         cell=cell,
         steps=steps,

@@ -11,6 +11,11 @@ Value = TypeVar("Value", int, float, str, dict[str, Any])
 _KINDS = {int: "a whole number", float: "a number", str: "text", dict: "a mapping"}
 
 
+# What PyYAML raises: no UTF-8 or 2024-13-45; `!!bool maybe`; `!!int`; `!!timestamp soon`; 3,000
+# brackets.
+_NO_YAML = (yaml.YAMLError, ValueError, KeyError, IndexError, AttributeError, RecursionError)
+
+
 class SuiteError(ValueError):
     """What is wrong in a suite: file, key, rule and value in one line."""
 
@@ -68,7 +73,11 @@ class Section:
         is_right = type(value) is kind or (kind is float and type(value) is int)
         if not is_right:
             self.fail(key, f"must be {_KINDS[kind]}")
-        if kind is float and not math.isfinite(value):
+        try:
+            is_finite = kind is not float or math.isfinite(value)
+        except OverflowError:  # a whole number that no float can hold
+            is_finite = False
+        if not is_finite:
             self.fail(key, "must be finite")
         return kind(value)
 
@@ -112,6 +121,6 @@ def read_yaml(path: Path) -> Section:
     try:
         with path.open(encoding="utf-8") as file:
             values = yaml.load(file, _StrictLoader)
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: no UTF-8, or 2024-13-45
-        raise SuiteError(f"{path}: {error}") from error
+    except _NO_YAML as error:
+        raise SuiteError(f"{path}: {type(error).__name__}: {error}") from error
     return Section(str(path), "", values)

@@ -173,8 +173,12 @@ def markdown(rows: Sequence[Row]) -> str:
     """:return: A table with the columns of all rows."""
     columns = _columns(rows)
     lines = [columns, ["---"] * len(columns)]
-    lines += [[text(row.get(column)).replace("|", "\\|") for column in columns] for row in rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    lines += [[text(row.get(column)) for column in columns] for row in rows]
+    return "\n".join(f"| {' | '.join(map(_in_a_cell, line))} |" for line in lines)
+
+
+def _in_a_cell(words: str) -> str:
+    return " ".join(words.split()).replace("|", "\\|")
 
 
 def write_csv(rows: Sequence[Row], path: Path) -> None:

@@ -49,6 +49,7 @@ def check_with_zoo(suite: Suite, file: str) -> None:
         for environment, declared in suite.environments.items():
             place = f"{file}: environments.{environment}.hyperparameters"
             _check_hyperparameters(place, declared.hyperparameters, variant.algorithm)
+        _check_defaults(suite, name, f"{file}: variants.{name}.overrides")
     for name, declared in suite.environments.items():
         try:
             experiment.import_for(name)
@@ -94,6 +95,28 @@ def _check_hyperparameters(place: str, values: dict[str, Any], algorithm: str) -
         for key in options:
             place_of_key = f"{place}.replay_buffer_kwargs.{key}"
             _check_name(place_of_key, key, [*OPTION_NAMES, "handle_timeout_termination"])
+
+
+def _check_defaults(suite: Suite, name: str, place: str) -> None:
+    """:raises SuiteError: if a variant differs from the baseline in what nobody has named."""
+    variant, baseline = suite.variants[name].algorithm, suite.variants[suite.baseline].algorithm
+    own, other = _defaults(variant), _defaults(baseline)
+    differ = {key for key in own.keys() & other.keys() if own[key] != other[key]}
+    for environment, declared in suite.environments.items():
+        unnamed = differ - declared.hyperparameters.keys() - suite.variants[name].overrides.keys()
+        if unnamed:
+            values = ", ".join(f"{key} {own[key]}, not {other[key]}" for key in sorted(unnamed))
+            raise SuiteError(
+                f"{place} must name what {variant} and {baseline} have other defaults of, or "
+                f"environments.{environment}.hyperparameters must: {values}"
+            )
+
+
+def _defaults(algorithm: str) -> dict[str, Any]:
+    from rl_zoo3 import ALGOS
+
+    parameters = inspect.signature(ALGOS[algorithm]).parameters
+    return {key: each.default for key, each in parameters.items()}
 
 
 def _check_name(place: str, name: Any, known: list[str]) -> None:
