@@ -4,6 +4,7 @@ import warnings
 from typing import Any
 
 from gymnasium import spaces
+from stable_baselines3 import DQN
 
 from sb3_per.buffers import OPTION_NAMES, PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
 from sb3_per.prioritizations import PRIORITIZATION_NAMES
@@ -50,11 +51,26 @@ def completed(asked_for: dict[str, Any], known: dict[str, Any]) -> dict[str, Any
     :return: Both.
     :raises ValueError: for beta, and where the two differ.
     """
+    require(isinstance(asked_for, dict), "replay_buffer_kwargs must be a dict", asked_for)
     for name, value in asked_for.items():
         require(name != "beta", _BETA, value)
         rule = f"{name} in replay_buffer_kwargs must equal PERDQN's {name}={known.get(name)}"
         require(name not in known or value == known[name], rule, value)
     return {**asked_for, **known}
+
+
+def require_fitting(buffer: PrioritizedReplayBuffer, model: DQN) -> None:
+    """:raises ValueError: unless a model can learn from a buffer: for its shape or its returns."""
+    expected_of = {
+        "n_envs": model.n_envs,
+        "n_steps": model.n_steps,
+        "gamma": model.gamma if buffer.n_steps > 1 else buffer.gamma,  # else it is not used
+        "observation_space": model.observation_space,
+        "action_space": model.action_space,
+    }
+    for name, expected in expected_of.items():
+        value = getattr(buffer, name)
+        require(value == expected, f"the buffer's {name} must be the model's {expected}", value)
 
 
 def taken_over(

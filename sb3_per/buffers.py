@@ -64,7 +64,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
     :param td_error_clip: Upper bound of abs(TD error), before eps.
     :param initial_priority: Priority of the first transitions, until a TD error is known, > 0.
     :param new_priority: New transitions get the largest priority ever seen (``"max_seen"``), or the
-        largest of those stored now (``"max_stored"``).
+        largest of those stored now (``"max_stored"``), the ones that they overwrite included.
     :param weight_normalization: Divide the weights by the largest of the ``"batch"``, by the
         largest that any stored transition could have (``"buffer"``), or not at all (``"none"``).
         Mind ``"buffer"`` as beta nears 1: one transition with a TD error near 0 makes all other
@@ -223,12 +223,12 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
 
         Of a slot named twice the last TD error counts. A TD error that comes too late, when the
         ring has put a newer transition in the place of the sampled one, or the buffer was reset, is
-        dropped, and so is one for the write head of memory-optimised storage. TD errors count as
-        those of a slot's latest draw: of two batches that wait at the same time, the ring may drop
-        the errors of both or of neither.
+        dropped, and so is one for the write head of memory-optimised storage. Of a slot that was
+        drawn again meanwhile, TD errors count as those of its latest draw.
 
-        :param slots: The ``slots`` of a batch, or any slots that hold a transition, shape (B,) or
-            (B, 1).
+        :param slots: The ``slots`` of a batch, shape (B,) or (B, 1). Or any slots that hold a
+            transition; but for one whose former transition was drawn, and overwritten before its TD
+            error came, the next one is taken for that.
         :param td_errors: Target minus current Q, the sign does not matter, shape (B,) or (B, 1).
         :raises ValueError: before anything has changed, for slots that hold no transition, TD
             errors that are not finite in float32, or unequal lengths.

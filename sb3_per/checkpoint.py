@@ -13,6 +13,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.type_aliases import GymEnv
 
 from sb3_per.archive import Archive, partial_name, write_archive
+from sb3_per.buffer_choice import require_fitting
 from sb3_per.buffer_files import pack_buffer, unpack_buffer
 from sb3_per.buffers import OPTION_NAMES
 from sb3_per.dqn import PERDQN
@@ -46,8 +47,8 @@ def save_checkpoint(model: PERDQN, path: str | os.PathLike[str]) -> None:
 
     :param model: Between two rollouts, as ``CheckpointCallback`` has it, or outside of ``learn``.
     :param path: Where to, suffix and all.
-    :raises ValueError: for another algorithm, and for a buffer that cannot be stored; see
-        ``save_buffer``.
+    :raises ValueError: for another algorithm, for a buffer that cannot be stored, see
+        ``save_buffer``, and for one that no longer fits the model, whose gamma was changed.
     """
     buffer_header, buffer_members = _packed_buffer(model)
     networks = io.BytesIO()
@@ -130,13 +131,16 @@ class CheckpointCallback(BaseCallback):
     for the rollout to end, when all that was seen is stored and learned from. Its arguments are
     others, too: the folder comes first.
 
+    It belongs in the list of callbacks that ``learn`` is given. Within another callback, such as
+    ``EveryNTimesteps``, it is not told of rollouts.
+
     :param folder: One of its own for each run.
     :param save_freq: Steps of the environments, all together, between two checkpoints.
     :param keep: How many to keep; older ones go when a new one is in its place.
     :param verbose: 1 to say what was saved.
     :raises ValueError: when training starts, for what ``save_checkpoint`` cannot store, and if the
         folder has checkpoints of a run that got further. Damaged ones are put aside then, as
-        ``.damaged``, so that they count for nothing.
+        ``.damaged``, so that they count for nothing. At the first step, within another callback.
     """
 
     def __init__(
@@ -150,12 +154,14 @@ class CheckpointCallback(BaseCallback):
         self.keep = keep
         self._n_due = 0
         self._n_saved = 0
+        self._is_told = False  # of rollouts
 
     def _on_training_start(self) -> None:
         _packed_buffer(self.model)  # what cannot be stored is refused before hours are spent
         n_steps = self.model.num_timesteps
         self._n_due = n_steps // self.save_freq + 1
         self._n_saved = n_steps
+        self._is_told = False
         latest = latest_checkpoint(self.folder)
         rule = (
             f"{self.folder} must not hold checkpoints beyond step {n_steps}: go on from them (by "
@@ -169,6 +175,7 @@ class CheckpointCallback(BaseCallback):
             path.unlink()  # of a run that was killed while it saved
 
     def _on_rollout_start(self) -> None:
+        self._is_told = True
         if self.model.num_timesteps >= self._n_due * self.save_freq:
             self._save()
 
@@ -188,12 +195,15 @@ class CheckpointCallback(BaseCallback):
             self.logger.info(f"Saved {path}")
 
     def _on_step(self) -> bool:
+        rule = "CheckpointCallback must be given to learn itself, alone or in a list of callbacks"
+        require(self._is_told, rule, type(self.parent).__name__)
         return True
 
 
 def _packed_buffer(model: BaseAlgorithm) -> tuple[dict[str, Any], dict[str, Any]]:
     if not isinstance(model, PERDQN):
         raise ValueError(f"the model must be a PERDQN, got {type(model).__name__}")
+    require_fitting(model.replay_buffer, model)
     return pack_buffer(model.replay_buffer)
 
 

@@ -3,11 +3,10 @@
 import io
 import pathlib
 import pickle
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch as th
-from numpy.typing import NDArray
 from stable_baselines3 import DQN
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, TensorDict
@@ -15,6 +14,7 @@ from torch.nn import functional as F
 
 from sb3_per import buffer_choice, gradients
 from sb3_per.buffers import PrioritizedReplayBuffer, PrioritizedReplayBufferSamples
+from sb3_per.metrics import Metrics, metrics_of
 from sb3_per.rules import require, require_bool, require_fraction, require_positive
 from sb3_per.signatures import spliced
 
@@ -109,11 +109,11 @@ class PERDQN(DQN):
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
         self.logger.record("train/beta", self.replay_buffer.beta)
         self.logger.record("train/priority_max", self.replay_buffer.prioritization.largest_priority)
-        for name in _Figures._fields if steps else ():
-            values = [getattr(figures, name) for figures in steps]
+        for name in Metrics._fields if steps else ():
+            values = [getattr(metrics, name) for metrics in steps]
             self.logger.record(f"train/{name}", sum(values) / gradient_steps)
 
-    def _gradient_step(self, batch_size: int) -> "_Figures":
+    def _gradient_step(self, batch_size: int) -> Metrics:
         batch = self.replay_buffer.sample(batch_size, env=self._vec_normalize_env)
         loss, td_errors = self._weighted_loss(batch)
         optimizer = self.policy.optimizer
@@ -125,7 +125,7 @@ class PERDQN(DQN):
         self.replay_buffer.update_priorities(batch.slots, on_host)
         gradients.clip(optimizer, self.max_grad_norm)
         optimizer.step()
-        return _figures(loss.item(), on_host.ravel(), batch.weights.cpu().numpy().ravel())
+        return metrics_of(loss.item(), on_host.ravel(), batch.weights.cpu().numpy().ravel())
 
     def _annealed_beta(self) -> float:
         """Beta at this point of the training: linear, then constant."""
@@ -212,16 +212,7 @@ class PERDQN(DQN):
         """
         has_priorities = isinstance(buffer, PrioritizedReplayBuffer)
         require(has_priorities, "the buffer must have priorities", type(buffer).__name__)
-        expected_of = {
-            "n_envs": self.n_envs,
-            "n_steps": self.n_steps,
-            "gamma": self.gamma if self.n_steps > 1 else buffer.gamma,  # else it is not used
-            "observation_space": self.observation_space,
-            "action_space": self.action_space,
-        }
-        for name, expected in expected_of.items():
-            value = getattr(buffer, name)
-            require(value == expected, f"the buffer's {name} must be the model's {expected}", value)
+        buffer_choice.require_fitting(buffer, self)
         buffer.device = self.device
         if self._last_obs is not None and buffer is not self.replay_buffer:
             buffer.end_episodes()
@@ -229,7 +220,14 @@ class PERDQN(DQN):
         self.replay_buffer_kwargs = buffer_choice.taken_over(
             self.replay_buffer_kwargs, self.replay_buffer, buffer
         )
+        self.optimize_memory_usage = buffer.optimize_memory_usage
         self.replay_buffer = buffer
+
+    def set_random_seed(self, seed: int | None = None) -> None:
+        """As ``DQN.set_random_seed``; the buffer's random stream is seeded, too."""
+        super().set_random_seed(seed)
+        if seed is not None and self.replay_buffer is not None:  # there is none while it is built
+            self.replay_buffer.generator = np.random.default_rng(seed)
 
     def set_parameters(
         self,
@@ -237,11 +235,11 @@ class PERDQN(DQN):
         exact_match: bool = True,
         device: th.device | str = "auto",
     ) -> None:
-        """As ``DQN.set_parameters``; Adam that steps fused goes on so with a ``DQN``'s moments."""
-        is_fused = self.policy.optimizer.param_groups[0].get("fused")
+        """As ``DQN.set_parameters``; whether Adam steps fused stays the model's own choice."""
+        groups = self.policy.optimizer.param_groups
+        were_fused = [group.get("fused") for group in groups]
         super().set_parameters(load_path_or_dict, exact_match, device)
-        if is_fused:
-            gradients.fuse(self.policy.optimizer)
+        gradients.keep_fused(self.policy.optimizer, were_fused)
 
     @classmethod
     def load(
@@ -264,26 +262,6 @@ class PERDQN(DQN):
         return super().load(
             path, env, device, custom_objects, print_system_info, force_reset, **kwargs
         )
-
-
-class _Figures(NamedTuple):
-    """What is logged of one gradient step, below ``train/``."""
-
-    loss: float
-    td_error: float
-    weight_mean: float
-    effective_sample_size: float
-
-
-def _figures(loss: float, td_errors: NDArray[np.float32], weights: NDArray[np.float32]) -> _Figures:
-    """Of arrays on the host, shape (B,)."""
-    n, total = len(weights), float(weights.sum())
-    return _Figures(
-        loss=loss,
-        td_error=float(np.abs(td_errors).sum()) / n,
-        weight_mean=total / n,
-        effective_sample_size=total * total / (n * float(weights @ weights)),
-    )
 
 
 # What help() and editors show. Of the constructor: a class would pass it on to its subclasses.

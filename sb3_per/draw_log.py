@@ -8,17 +8,17 @@ from numpy.typing import NDArray
 
 from sb3_per.sum_tree import IntArray
 
-_SETTLED, _AWAITED, _OVERWRITTEN = 0, 1, 2
+# Of a slot that n TD errors are awaited for: 2 n - 1, and 2 n once it was overwritten; else 0.
+_MOST = 125  # of how many errors one byte knows: 63
 
 
 class DrawLog:
     """
     Tells a TD error of what a slot holds from one of what it held when it was drawn.
 
-    Invariant: a slot is overwritten from the moment that something new is put into it while a TD
-    error is awaited, until that error comes or the slot is drawn again. One word a slot is exact
-    where draws and TD errors alternate; counting draws instead would have to wait for ever for
-    the errors of batches that nobody learned from.
+    Invariant: a slot is overwritten from the moment that something new is put into it while TD
+    errors are awaited, until as many have come or the slot is drawn again. That a draw starts the
+    count anew keeps it from waiting for ever for the errors of batches that nobody learned from.
 
     :param n_slots: Number of slots.
     """
@@ -33,7 +33,7 @@ class DrawLog:
         return self._states
 
     def draw(self, slots: IntArray) -> None:
-        """Slots, shape (B,), are drawn."""
+        """Slots, shape (B,), are drawn; each as often as it is named."""
         _await(self._states, slots)
 
     def overwrite(self, slots: IntArray) -> None:
@@ -43,7 +43,8 @@ class DrawLog:
     def are_late(self, slots: IntArray) -> NDArray[np.bool_]:
         """Which slots, shape (B,), were overwritten while TD errors were awaited; any numbers."""
         known = (slots >= 0) & (slots < len(self._states))
-        late: NDArray[np.bool_] = known & (self._states[slots * known] == _OVERWRITTEN)
+        states = self._states[slots * known]
+        late: NDArray[np.bool_] = known & (states > 0) & (states % 2 == 0)
         return late
 
     def settle(self, slots: IntArray) -> tuple[NDArray[np.bool_], int]:
@@ -55,14 +56,15 @@ class DrawLog:
 @njit(cache=True)
 def _await(states: NDArray[np.int8], slots: IntArray) -> None:
     for i in range(len(slots)):
-        states[slots[i]] = _AWAITED
+        state = states[slots[i]]
+        states[slots[i]] = min(state + 2, _MOST) if state % 2 == 1 else 1
 
 
 @njit(cache=True)
 def _overwrite(states: NDArray[np.int8], slots: IntArray) -> None:
     for i in range(len(slots)):
-        if states[slots[i]] == _AWAITED:
-            states[slots[i]] = _OVERWRITTEN
+        if states[slots[i]] % 2 == 1:
+            states[slots[i]] += 1
 
 
 @njit(cache=True)
@@ -70,10 +72,11 @@ def _settle(states: NDArray[np.int8], slots: IntArray) -> tuple[NDArray[np.bool_
     in_time = np.empty(len(slots), dtype=np.bool_)
     n_late = 0
     for i in range(len(slots)):
-        in_time[i] = states[slots[i]] != _OVERWRITTEN
+        state = states[slots[i]]
+        in_time[i] = state == 0 or state % 2 == 1
         n_late += not in_time[i]
     for i in range(len(slots)):
-        states[slots[i]] = _SETTLED
+        states[slots[i]] = max(states[slots[i]] - 2, 0)
     return in_time, n_late
 
 

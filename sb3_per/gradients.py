@@ -25,6 +25,19 @@ def fuse(optimizer: th.optim.Optimizer) -> None:
         optimizer.load_state_dict(optimizer.state_dict())
 
 
+def keep_fused(optimizer: th.optim.Optimizer, were_fused: list[bool | None]) -> None:
+    """
+    Undo what parameters that were loaded have brought along: how another optimizer updated them.
+
+    :param were_fused: For each group of parameters, what it had for ``fused`` before.
+    """
+    for group, fused in zip(optimizer.param_groups, were_fused, strict=True):
+        if "fused" in group:
+            group["fused"] = False if fused is False else None
+    if any(were_fused):
+        fuse(optimizer)
+
+
 def _is_free(group: dict[str, Any]) -> bool:
     """Whether nobody has chosen how a group of parameters is updated, and there is a kernel."""
     chosen = any(group[name] for name in ("foreach", "capturable", "differentiable"))

@@ -66,7 +66,8 @@ class ByTDError:
     :param td_error_clip: Upper bound of abs(TD error), before eps; None for no bound.
     :param initial_priority: Priority of the first transitions, > 0.
     :param new_priority: New transitions get the largest priority ever seen (``"max_seen"``, the
-        paper's algorithm 1) or the largest of those stored now (``"max_stored"``).
+        paper's algorithm 1) or the largest of those stored now (``"max_stored"``), the ones that
+        they take the places of included.
     """
 
     alpha: float = fixed("alpha")

@@ -11,7 +11,7 @@ from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_per.n_step import n_step_windows
-from sb3_per.rules import require, require_whole
+from sb3_per.rules import require, require_fraction, require_whole
 from sb3_per.sum_tree import IntArray
 
 # The arrays in which SB3 keeps transitions.
@@ -21,7 +21,8 @@ STORAGE = ("observations", "next_observations", "actions", "rewards", "dones", "
 class SlotReplayBuffer(ReplayBuffer):
     """
     A ``ReplayBuffer`` whose transitions can be gathered by slot, which SB3's cannot: it picks
-    environments at random.
+    environments at random. ``gather`` takes the place of SB3's ``_get_samples``, which is not
+    called; nor is ``to_torch``, for batches that stay on the CPU.
 
     :param args: As for ``ReplayBuffer``.
     :param n_steps: Steps in the return, as in ``NStepReplayBuffer``; not with
@@ -31,7 +32,7 @@ class SlotReplayBuffer(ReplayBuffer):
 
     def __init__(self, *args: Any, n_steps: int = 1, gamma: float = 0.99, **kwargs: Any) -> None:
         require_whole("n_steps", n_steps)
-        require(0 <= gamma <= 1, "gamma must lie in [0, 1]", gamma)
+        require_fraction("gamma", gamma)
         space = kwargs.get("observation_space", args[1] if len(args) > 1 else None)
         is_for_dict = isinstance(self, DictReplayBuffer)
         rule = "Dict observations need a buffer for them, PrioritizedDictReplayBuffer"

@@ -8,6 +8,7 @@ AWAITED, OVERWRITTEN = "awaited", "overwritten"
 
 class NaiveBuffer:
     """
+    ``log`` holds of each slot how many TD errors are awaited, and whether of what is gone.
     Row r holds (step, ends): the step that ``builders.fill`` wrote there, and for each environment
     "done", "cut" or "". Every question is answered by going through all of them.
     """
@@ -32,7 +33,7 @@ class NaiveBuffer:
         self.clear()
         self.priorities.remove(self.priorities.inserted())
         self.priorities.largest_seen = 1.0
-        self.log = dict.fromkeys(self.log, OVERWRITTEN)
+        self._overwrite([*self.log])
 
     @property
     def n_stored(self):
@@ -57,7 +58,7 @@ class NaiveBuffer:
         row, self.next_row = self.next_row, (self.next_row + 1) % self.n_rows
         self.rows[row] = (step, list(ends))
         slots = self.slots_of(row)
-        self.log.update({slot: OVERWRITTEN for slot in slots if slot in self.log})
+        self._overwrite(slots)
         self.priorities.insert(slots)
         self.priorities.remove(self.barred())
 
@@ -68,12 +69,19 @@ class NaiveBuffer:
         for env, end in enumerate(ends):
             ends[env] = "done" if self.options["shared"] else end or "cut"
 
+    def _overwrite(self, slots):
+        for slot in slots:
+            if slot in self.log:
+                self.log[slot] = (OVERWRITTEN, self.log[slot][1])
+
     def sample(self, slots):
-        self.log.update(dict.fromkeys(slots, AWAITED))
+        for slot in slots:
+            word, n_awaited = self.log.get(slot, (AWAITED, 0))
+            self.log[slot] = (AWAITED, n_awaited + 1 if word == AWAITED else 1)
 
     def is_late(self, slot):
         """Whether what its TD error is awaited for has gone."""
-        return self.log.get(slot) == OVERWRITTEN
+        return self.log.get(slot, (AWAITED, 0))[0] == OVERWRITTEN
 
     def update(self, slots, td_errors):
         barred = self.barred()
@@ -83,7 +91,9 @@ class NaiveBuffer:
             if not self.is_late(slot) and slot not in barred
         ]
         for slot in slots:
-            self.log.pop(slot, None)
+            word, n_awaited = self.log.pop(slot, (AWAITED, 0))
+            if n_awaited > 1:
+                self.log[slot] = (word, n_awaited - 1)
         self.priorities.update(
             *([list(column) for column in zip(*in_time, strict=True)] or [[], []])
         )

@@ -1,7 +1,9 @@
 import json
 import tracemalloc
+import warnings
 from functools import partial
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import stored_buffers
@@ -15,7 +17,9 @@ from sb3_per import (
     PrioritizedDictReplayBuffer,
     PrioritizedReplayBuffer,
     load_buffer,
+    load_checkpoint,
     save_buffer,
+    save_checkpoint,
 )
 from sb3_per.proportional import Proportional
 
@@ -284,6 +288,28 @@ def test_n_step_returns_of_another_discount_are_refused(path):
     with pytest.raises(ValueError, match=r"gamma must be the model's 0.5, got 0.9"):
         model_of(n_steps=3, gamma=0.5).use_replay_buffer(load_buffer(path))
     model_of(n_steps=3, gamma=0.9).use_replay_buffer(load_buffer(path))
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_a_model_takes_over_how_a_buffer_stores_observations(is_shared, tmp_path):
+    shared = {
+        "optimize_memory_usage": True,
+        "replay_buffer_kwargs": {"handle_timeout_termination": False},
+    }
+    ours, theirs = ({}, shared) if is_shared else (shared, {})
+    model = model_of(**ours, learning_starts=20)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the buffer keeps its own handling of time limits
+        model.use_replay_buffer(model_of(**theirs, learning_starts=20).learn(50).replay_buffer)
+
+    env = gym.make("CartPole-v1")
+    save_checkpoint(model, tmp_path / "checkpoint")
+    model.save(tmp_path / "model")
+    loaded = [load_checkpoint(tmp_path / "checkpoint", env), PERDQN.load(tmp_path / "model", env)]
+    for each in (model, *loaded):
+        assert each.replay_buffer.optimize_memory_usage == is_shared
+        each.learn(50, reset_num_timesteps=False)
 
 
 def test_the_buffer_takes_the_models_device(path):

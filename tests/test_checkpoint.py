@@ -6,6 +6,7 @@ import torch as th
 from checks import assert_same_buffer, check_valid
 from corridor import Corridor, DictCorridor, NotingPERDQN, WithDropout, make
 from stable_baselines3 import DQN
+from stable_baselines3.common.callbacks import EveryNTimesteps
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import (
@@ -322,6 +323,28 @@ def test_a_long_rollout_is_followed_by_one_checkpoint(tmp_path):
         callback.on_rollout_start()
 
     assert names_in(tmp_path) == ["checkpoint_35_steps.ckpt"]
+
+
+def test_within_another_callback_which_tells_it_of_no_rollout_it_refuses(tmp_path):
+    within = CheckpointCallback(tmp_path, 50)
+    outer = EveryNTimesteps(20, within)
+
+    with pytest.raises(ValueError, match=r"must be given to learn itself.*got 'EveryNTimesteps'"):
+        make(kind=PERDQN).learn(100, callback=outer)
+    make(kind=PERDQN).learn(60, callback=[within])
+    assert names_in(tmp_path) == ["checkpoint_50_steps.ckpt", "checkpoint_60_steps.ckpt"]
+
+
+def test_a_model_that_its_buffer_no_longer_fits_is_not_stored(tmp_path):
+    model = make(kind=PERDQN, n_steps=3)
+    model.gamma = 0.5  # of which the buffer's returns know nothing
+
+    with pytest.raises(ValueError, match=r"the buffer's gamma must be the model's 0.5, got 0.99"):
+        save_checkpoint(model, tmp_path / "checkpoint.ckpt")
+    with pytest.raises(ValueError, match=r"the buffer's gamma must be the model's 0.5"):
+        model.learn(50, callback=CheckpointCallback(tmp_path, 50))
+    assert model.num_timesteps == 0
+    assert not names_in(tmp_path)
 
 
 def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(tmp_path):

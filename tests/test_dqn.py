@@ -571,15 +571,45 @@ def test_the_buffer_of_another_class_changes_no_options(tmp_path):
     assert model.replay_buffer_kwargs == {}
 
 
-def test_parameters_of_dqn_do_not_choose_how_adam_steps(tmp_path):
-    make(DQN).learn(60).save(tmp_path / "model")
-    for chosen, expected in ((None, True), (False, None)):
-        kwargs = SMALL["policy_kwargs"] | {"optimizer_kwargs": {"fused": chosen}}
-        model = make(policy_kwargs=kwargs)
+@pytest.mark.parametrize("theirs", [None, False, True])
+@pytest.mark.parametrize(("chosen", "expected"), [(None, True), (False, False), (True, True)])
+def test_parameters_do_not_choose_how_adam_steps(theirs, chosen, expected):
+    def with_adam(kind, fused):
+        return make(
+            kind, policy_kwargs=SMALL["policy_kwargs"] | {"optimizer_kwargs": {"fused": fused}}
+        )
 
-        model.set_parameters(tmp_path / "model")
+    parameters_ = with_adam(DQN, theirs).learn(60).get_parameters()
+    model = with_adam(PERDQN, chosen)
 
-        assert model.policy.optimizer.param_groups[0]["fused"] is expected
+    model.set_parameters(parameters_)
+
+    assert model.policy.optimizer.param_groups[0]["fused"] is expected
+    model.learn(60)
+
+
+def test_a_seed_that_is_set_later_reaches_the_draws():
+    def after(seed, before):
+        th.manual_seed(0)
+        np.random.seed(before)  # noqa: NPY002
+        model = make(seed=None)
+        model.set_random_seed(seed)
+        return parameters(model.learn(100))
+
+    assert all_equal(after(7, before=0), after(7, before=1))
+
+
+def test_weights_that_are_next_to_nothing_can_be_logged():
+    tiny = {"weight_normalization": "buffer", "td_error_clip": 1e-35, "alpha": 1.0, "eps": 1e-36}
+
+    model = make(beta_initial=1.0, replay_buffer_kwargs=tiny).learn(60)
+
+    assert 0 <= logged(model)["train/effective_sample_size"] <= 1
+
+
+def test_options_of_the_buffer_are_a_dict():
+    with pytest.raises(ValueError, match=r"replay_buffer_kwargs must be a dict, got \['alpha'\]"):
+        make(replay_buffer_kwargs=["alpha"])
 
 
 # SB3 leaves open what it cannot read.
