@@ -214,6 +214,7 @@ DAMAGES = {
     "no number": (lambda text: text.replace("2.0", "NaN"), "its numbers must be finite"),
     "text": (lambda text: text.replace("2.0", '"2"'), "it must hold what was measured"),
     "late": (lambda text: text.replace(" 30,", " 31,"), "evaluations must be 10 steps apart, 4 of"),
+    "steps of text": (lambda text: text.replace(" 30,", '"30",'), "hold what was measured"),
     "one less": (lambda text: text.replace(" 30,", ""), "evaluations must be 10 steps apart, 4 of"),
     "an episode less": (lambda text: text.replace("1.0,\n", "", 1), "must be of 2 episodes each"),
 }

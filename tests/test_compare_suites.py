@@ -414,6 +414,10 @@ def test_no_algorithm_brings_values_that_nobody_has_named(tmp_path):
     ):
         check_with_zoo(declare.load(mine(tmp_path, other)), "mine.yml")
     check_with_zoo(declare.load(mine(tmp_path, all_named)), "mine.yml")
+    baseline_last = all_named.replace("baseline: dqn", "baseline: last")
+    baseline_last += "  last: {algorithm: dqm}\n"
+    with pytest.raises(SuiteError, match=r"variants\.last\.algorithm is not known"):
+        check_with_zoo(declare.load(mine(tmp_path, baseline_last)), "mine.yml")
 
 
 @pytest.mark.usefixtures("own_registry")

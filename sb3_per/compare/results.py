@@ -96,13 +96,14 @@ def _check_measured(path: Path, result: dict[str, Any], cell: Cell) -> None:
         numbers += [result["seconds"]["cpu"], *(one for some in returns for one in some)]
         is_finite = all(math.isfinite(number) for number in numbers)
         shape = [len(steps), *map(len, returns)]
+        in_budget = [step for step in steps if step <= budget]
         result["evaluation_is_greedy"], result["versions"], result["machine"]
     except (KeyError, TypeError) as error:
         raise _damaged(path, f"it must hold what was measured ({error!r})") from error
     if not is_finite:
         raise _damaged(path, "its numbers must be finite")
     expected = [*range(each["every"], budget + 1, each["every"])]
-    if [step for step in steps if step <= budget] != expected:
+    if in_budget != expected:
         rule = f"evaluations must be {each['every']} steps apart, {len(expected)} of them"
         raise _damaged(path, f"{rule}, got {steps}")
     if shape != [len(returns), *[each["episodes"]] * len(returns)]:

@@ -49,6 +49,7 @@ def check_with_zoo(suite: Suite, file: str) -> None:
         for environment, declared in suite.environments.items():
             place = f"{file}: environments.{environment}.hyperparameters"
             _check_hyperparameters(place, declared.hyperparameters, variant.algorithm)
+    for name in suite.variants:
         _check_defaults(suite, name, f"{file}: variants.{name}.overrides")
     for name, declared in suite.environments.items():
         try:
