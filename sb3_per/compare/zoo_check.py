@@ -14,7 +14,7 @@ import gymnasium as gym
 from sb3_per.buffers import OPTION_NAMES
 from sb3_per.compare import experiment, results
 from sb3_per.compare.section import SuiteError
-from sb3_per.compare.suite import Cell, Suite, cells, gym_id
+from sb3_per.compare.suite import Cell, Environment, Suite, cells, gym_id
 
 # Keys of RL-Zoo's own, which it takes out before an algorithm sees the rest.
 _KEYS_OF_RL_ZOO = {"callback", "env_wrapper", "frame_stack", "monitor_kwargs", "n_envs"} | {
@@ -52,23 +52,28 @@ def check_with_zoo(suite: Suite, file: str) -> None:
     for name in suite.variants:
         _check_defaults(suite, name, f"{file}: variants.{name}.overrides")
     for name, declared in suite.environments.items():
-        try:
-            experiment.import_for(name)
-        except Exception as error:
-            raise SuiteError(f"{file}: environments.{name} cannot be imported: {error}") from error
-        _check_name(f"{file}: environments.{name}", gym_id(name), list(gym.registry))
-        try:
-            gym.make(gym_id(name), **declared.env_kwargs).close()
-        except Exception as error:
-            place = f"{file}: environments.{name}.env_kwargs"
-            made_with = f"{declared.env_kwargs}: {error}"
-            raise SuiteError(f"{place} must be what gym.make accepts, got {made_with}") from error
+        _check_environment(name, declared, file)
     for cell in cells(dataclasses.replace(suite, seeds=1)):
         try:
             _build(cell)
         except Exception as error:
             place = f"{file}: variants.{cell.variant} cannot be built in {cell.environment}"
             raise SuiteError(f"{place}: {type(error).__name__}: {error}") from error
+
+
+def _check_environment(name: str, declared: Environment, file: str) -> None:
+    """:raises SuiteError: if gymnasium cannot make it."""
+    try:
+        experiment.import_for(name)
+    except Exception as error:
+        raise SuiteError(f"{file}: environments.{name} cannot be imported: {error}") from error
+    _check_name(f"{file}: environments.{name}", gym_id(name), list(gym.registry))
+    try:
+        gym.make(gym_id(name), **declared.env_kwargs).close()
+    except Exception as error:
+        place = f"{file}: environments.{name}.env_kwargs"
+        made_with = f"{declared.env_kwargs}: {error}"
+        raise SuiteError(f"{place} must be what gym.make accepts, got {made_with}") from error
 
 
 def _build(cell: Cell) -> None:
