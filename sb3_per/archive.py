@@ -35,22 +35,43 @@ def write_archive(
     :param path: Where to; folders are made. A file ``.<name>.partial`` is used beside it meanwhile.
     :param header: Anything that JSON can hold.
     :param members: Arrays and bytes by name.
+    :raises ValueError: for what cannot be stored; see ``as_json`` and ``require_plain``.
     """
     with new_file(Path(path)) as file:
         hashing = _HashingWriter(file)
         # Being unable to seek, it is written from front to back, and the checksum with it.
         with zipfile.ZipFile(hashing, "w") as archive:  # type: ignore[call-overload]  # needs write
-            text = json.dumps(header, default=lambda value: value.tolist())  # NumPy's own
-            archive.writestr(zipfile.ZipInfo(_HEADER), text)
+            archive.writestr(zipfile.ZipInfo(_HEADER), as_json(header))
             for name, member in members.items():
                 is_array = isinstance(member, np.ndarray)
                 info = zipfile.ZipInfo(f"{name}.npy" if is_array else name)
                 with archive.open(info, "w", force_zip64=True) as target:
                     if is_array:
+                        require_plain(name, member)
                         _write_array(target, member)
                     else:
                         target.write(member)
         file.write(_seal(hashing.digest.hexdigest()))
+
+
+def as_json(values: Mapping[str, Any]) -> str:
+    """
+    :param values: Text, numbers (NumPy's too), truth and None, in lists and dicts.
+    :raises ValueError: for anything else.
+    """
+    return json.dumps(values, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    is_numpys = isinstance(value, np.generic | np.ndarray) and value.dtype.kind in "biuf"
+    require(is_numpys, "beside arrays only what JSON holds can be stored", value)
+    return value.tolist()
+
+
+def require_plain(name: str, array: NDArray[Any]) -> None:
+    """:raises ValueError: for an array of Python objects, which only a pickle could hold."""
+    rule = f"arrays of Python objects cannot be stored, and {name} is one"
+    require(not array.dtype.hasobject, rule, array.dtype)
 
 
 def partial_name(name: str) -> str:
@@ -60,7 +81,11 @@ def partial_name(name: str) -> str:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to be written that takes its place, durably, when the block ends without an error."""
+    """
+    A file to be written that takes its place, durably, when the block ends without an error. One
+    process at a time may write to a place; where that is a link, what it leads to is replaced.
+    """
+    path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(partial_name(path.name))
     try:
@@ -75,6 +100,10 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
     _sync_folder(path.parent)
 
 
+class DamagedArchive(ValueError):
+    """A file that is not as it was written."""
+
+
 class Archive:
     """
     A file of ``write_archive``, open for reading.
@@ -84,7 +113,8 @@ class Archive:
     :param path: The file.
     :param kind: What ``header["format"]`` has to be.
     :param version: The newest ``header["version"]`` that the caller can read.
-    :raises ValueError: for a file that is damaged, of another kind, or newer.
+    :raises DamagedArchive: for a file that is damaged.
+    :raises ValueError: for one of another kind, or newer.
     """
 
     def __init__(self, path: str | os.PathLike[str], kind: str, version: int) -> None:
@@ -144,7 +174,6 @@ class Archive:
 
 def _write_array(file: Any, array: NDArray[Any]) -> None:
     """As ``numpy.lib.format.write_array``, which copies up to 16 MiB at a time."""
-    require(not array.dtype.hasobject, "arrays of Python objects cannot be stored", array.dtype)
     described = npy.header_data_from_array_1_0(array)
     npy.write_array_header_1_0(file, {**described, "fortran_order": False})
     for rows in _chunks(array):
@@ -153,6 +182,7 @@ def _write_array(file: Any, array: NDArray[Any]) -> None:
 
 def _chunks(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
     """Views of successive rows, small enough to be copied."""
+    array = np.atleast_1d(array)
     row_size = max(array.nbytes // max(len(array), 1), 1)
     n_rows = max(_CHUNK // row_size, 1)
     for start in range(0, len(array), n_rows):
@@ -188,7 +218,7 @@ def _check_seal(path: Path) -> None:
             n_left -= len(chunk)
         is_whole = file.read() == _seal(digest.hexdigest())
     if not is_whole:
-        raise ValueError(
+        raise DamagedArchive(
             f"{path} is damaged: it was cut short, changed after it was written, or not written "
             "by sb3-per (PERDQN.load and load_replay_buffer read SB3's files)"
         )

@@ -3,16 +3,25 @@
 import io
 import os
 import re
+import sys
 import warnings
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import torch as th
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.type_aliases import GymEnv
 
-from sb3_per.archive import Archive, partial_name, write_archive
+from sb3_per.archive import (
+    Archive,
+    DamagedArchive,
+    as_json,
+    partial_name,
+    require_plain,
+    write_archive,
+)
 from sb3_per.buffer_choice import require_fitting
 from sb3_per.buffer_files import pack_buffer, unpack_buffer
 from sb3_per.buffers import OPTION_NAMES
@@ -50,22 +59,7 @@ def save_checkpoint(model: PERDQN, path: str | os.PathLike[str]) -> None:
     :raises ValueError: for another algorithm, for a buffer that cannot be stored, see
         ``save_buffer``, and for one that no longer fits the model, whose gamma was changed.
     """
-    buffer_header, buffer_members = _packed_buffer(model)
-    networks = io.BytesIO()
-    model.save(networks)
-    streams, torch_streams = streams_of(model)
-    header = {
-        "format": FORMAT,
-        "version": VERSION,
-        "num_timesteps": model.num_timesteps,
-        "buffer_size": model.buffer_size,
-        "streams": streams,
-        "torch_streams": [*torch_streams],
-        "normalization": normalization_of(model.get_vec_normalize_env()),
-        **buffer_header,
-    }
-    members = {"model.zip": networks.getvalue(), **torch_streams, **buffer_members}
-    write_archive(path, header, members)
+    write_archive(path, *_contents(model))
 
 
 def load_checkpoint(
@@ -88,6 +82,8 @@ def load_checkpoint(
     :raises ValueError: for a file that is damaged or of another kind, environments that do not
         fit, and options that the checkpoint decides.
     """
+    is_ours = isinstance(algorithm, type) and issubclass(algorithm, PERDQN)
+    require(is_ours, "algorithm must be PERDQN or a subclass of it", algorithm)
     is_env = env is not None and not isinstance(env, str)
     require(is_env, "env must be an environment, such as gym.make makes it", env)
     for name in (*_DECIDED, *OPTION_NAMES):
@@ -111,11 +107,15 @@ def latest_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
     """
     The checkpoint of ``CheckpointCallback`` with most steps, or None. A damaged one is passed over,
     with a warning that names it.
+
+    :raises ValueError: if a later version of this package wrote it, rather than lose what it has.
     """
     for path in reversed(_checkpoints(Path(folder))):
         try:
             Archive(path, FORMAT, VERSION).close()
-        except ValueError as error:
+        except FileNotFoundError:  # a run that is at work has dropped it
+            continue
+        except DamagedArchive as error:
             warnings.warn(f"{error}; taking an earlier one", stacklevel=2)
         else:
             return path
@@ -128,8 +128,10 @@ class CheckpointCallback(BaseCallback):
     when training ends.
 
     SB3's callback of this name saves in the middle of a step, and not atomically. This one waits
-    for the rollout to end, when all that was seen is stored and learned from. Its arguments are
-    others, too: the folder comes first.
+    for the rollout to end, when all that was seen is stored and learned from. (Where another
+    callback ends training in the middle of a step, SB3 drops that one: a run that goes on from
+    there is not the one that was never interrupted.) Its arguments are others, too: the folder
+    comes first.
 
     It belongs in the list of callbacks that ``learn`` is given. Within another callback, such as
     ``EveryNTimesteps``, it is not told of rollouts.
@@ -155,13 +157,21 @@ class CheckpointCallback(BaseCallback):
         self._n_due = 0
         self._n_saved = 0
         self._is_told = False  # of rollouts
+        self._error_before: BaseException | None = None
 
     def _on_training_start(self) -> None:
-        _packed_buffer(self.model)  # what cannot be stored is refused before hours are spent
+        # What cannot be stored, and where, is refused before hours are spent.
+        header, members = _contents(self.model)
+        as_json(header)
+        for name, member in members.items():
+            if isinstance(member, np.ndarray):
+                require_plain(name, member)
+        _require_folder(self.folder)
         n_steps = self.model.num_timesteps
         self._n_due = n_steps // self.save_freq + 1
         self._n_saved = n_steps
         self._is_told = False
+        self._error_before = sys.exc_info()[1]  # that somebody handles by training
         latest = latest_checkpoint(self.folder)
         rule = (
             f"{self.folder} must not hold checkpoints beyond step {n_steps}: go on from them (by "
@@ -180,7 +190,9 @@ class CheckpointCallback(BaseCallback):
             self._save()
 
     def _on_training_end(self) -> None:
-        if self.model.num_timesteps > self._n_saved:
+        # RL-Zoo calls this after an error, too, and what has led to that is worth nothing.
+        has_failed = sys.exc_info()[1] is not self._error_before
+        if self.model.num_timesteps > self._n_saved and not has_failed:
             self._save()
 
     def _save(self) -> None:
@@ -200,11 +212,36 @@ class CheckpointCallback(BaseCallback):
         return True
 
 
-def _packed_buffer(model: BaseAlgorithm) -> tuple[dict[str, Any], dict[str, Any]]:
+def _contents(model: BaseAlgorithm) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Header and members of a checkpoint; arrays are views."""
     if not isinstance(model, PERDQN):
         raise ValueError(f"the model must be a PERDQN, got {type(model).__name__}")
     require_fitting(model.replay_buffer, model)
-    return pack_buffer(model.replay_buffer)
+    buffer_header, buffer_members = pack_buffer(model.replay_buffer)
+    networks = io.BytesIO()
+    model.save(networks)
+    streams, torch_streams = streams_of(model)
+    header = {
+        "format": FORMAT,
+        "version": VERSION,
+        "num_timesteps": model.num_timesteps,
+        "buffer_size": model.buffer_size,
+        "streams": streams,
+        "torch_streams": [*torch_streams],
+        "normalization": normalization_of(model.get_vec_normalize_env()),
+        **buffer_header,
+    }
+    return header, {"model.zip": networks.getvalue(), **torch_streams, **buffer_members}
+
+
+def _require_folder(folder: Path) -> None:
+    """:raises ValueError: unless files can be written into it; it is made if it is not there."""
+    rule = f"{folder} must be a folder that can be written to, or a new one"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"{rule}, got {error}") from error
+    require(os.access(folder, os.W_OK), rule, "no permission")
 
 
 def _n_steps(path: Path) -> int:

@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 NO_FIGURE = 'No figure without the package matplotlib: pip install "sb3-per[plots]"'
 
@@ -25,6 +26,19 @@ def whole_number(low: int, high: int | None = None) -> Callable[[str], int]:
         return number
 
     return parse
+
+
+class Distinct(argparse.Action):
+    """Keeps each of several values once, in their order."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        setattr(namespace, self.dest, [*dict.fromkeys(values)])
 
 
 def make_folder(path: Path) -> None:

@@ -1,6 +1,7 @@
 """BlindCliffwalk-v0: the task on which Schaul et al. (2016) show what prioritized replay gains."""
 
 from collections.abc import Callable
+from numbers import Real
 from typing import Any, Literal
 
 import gymnasium as gym
@@ -9,7 +10,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from sb3_per.registration import register
-from sb3_per.rules import require
+from sb3_per.rules import require, require_whole
 
 # Noise of mean 0 and standard deviation 1. The skewed kind, 3 one time in ten and -1/3 otherwise,
 # has TD errors whose size and probability disagree, which prioritization mistakes for a signal.
@@ -47,16 +48,15 @@ class BlindCliffwalk(gym.Env[Any, Any]):
         noise_scale: float = 1.0,
         render_mode: None = None,
     ) -> None:
-        require(
-            isinstance(n, int | np.integer) and n >= 1, "n must be a whole number of at least 1", n
-        )
+        require_whole("n", n)
         kinds = ("one-hot", "integer")
         require(observations in kinds, f"observations must be one of {kinds}", observations)
-        require(noise in NOISES, f"noise must be one of {(*NOISES,)}", noise)
-        require(0 <= noise_scale < np.inf, "noise_scale must be at least 0", noise_scale)
+        require(noise in (*NOISES,), f"noise must be one of {(*NOISES,)}", noise)
+        is_number = isinstance(noise_scale, Real) and 0 <= noise_scale < np.inf
+        require(is_number, "noise_scale must be a number of at least 0", noise_scale)
         require(render_mode is None, "render_mode must be None", render_mode)
         self.n = int(n)
-        self.noise = NOISES[noise]
+        self.noise = noise
         self.noise_scale = noise_scale
         self.render_mode = render_mode
         self.action_space = spaces.Discrete(2)
@@ -79,7 +79,7 @@ class BlindCliffwalk(gym.Env[Any, Any]):
         """One step; when an episode ends, the state stays the one in which it did."""
         next_state, reward = outcome(self.n, self._state, int(action))
         self._state = self._state if next_state is None else next_state
-        noise = self.noise_scale * self.noise(self.np_random)
+        noise = self.noise_scale * NOISES[self.noise](self.np_random)
         return self.observation(self._state), reward + noise, next_state is None, False, {}
 
     def observation(self, state: int) -> NDArray[np.float32] | int:

@@ -67,6 +67,7 @@ _OURS = {
     "configs": Command("tell the folder of our YAML files", "sb3_per.launcher", "configs"),
 }
 COMMANDS = _RL_ZOOS | _OURS
+_WATCHING = ("enjoy", "record_video", "push_to_hub")  # commands that load agents, and train none
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -81,6 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     _check_needs(asked.command, command)
     if "rl_zoo3" in command.needs:
         zoo.register()
+    if asked.command in _WATCHING:
+        zoo.load_without_buffers()
     defaults = _default_configuration(asked.arguments) if asked.command == "train" else []
     sys.argv = [f"sb3-per {asked.command}", *defaults, *asked.arguments]
     if command.function is None:

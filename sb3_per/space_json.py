@@ -55,15 +55,30 @@ def _box_from_json(encoded: dict[str, Any]) -> spaces.Box:
     return spaces.Box(low, high, shape, dtype.type)
 
 
+def _type_of(space: spaces.Space[Any]) -> dict[str, str]:
+    """Whole numbers are of int64 unless it is told."""
+    return {} if space.dtype == np.int64 else {"dtype": str(space.dtype)}
+
+
+def _typed(encoded: dict[str, Any]) -> dict[str, Any]:
+    return {"dtype": np.dtype(encoded["dtype"]).type} if "dtype" in encoded else {}
+
+
 _CODECS = {
     "Box": _Codec(_box_to_json, _box_from_json),
     "Discrete": _Codec(
-        lambda space: {"n": int(space.n), "start": int(space.start)},
-        lambda encoded: spaces.Discrete(encoded["n"], start=encoded["start"]),
+        lambda space: {"n": int(space.n), "start": int(space.start), **_type_of(space)},
+        lambda encoded: spaces.Discrete(encoded["n"], start=encoded["start"], **_typed(encoded)),
     ),
     "MultiDiscrete": _Codec(
-        lambda space: {"nvec": space.nvec.tolist(), "start": space.start.tolist()},
-        lambda encoded: spaces.MultiDiscrete(encoded["nvec"], start=encoded["start"]),
+        lambda space: {
+            "nvec": space.nvec.tolist(),
+            "start": space.start.tolist(),
+            **_type_of(space),
+        },
+        lambda encoded: spaces.MultiDiscrete(
+            encoded["nvec"], start=encoded["start"], **_typed(encoded)
+        ),
     ),
     "MultiBinary": _Codec(
         lambda space: {"n": space.n if isinstance(space.n, int) else list(space.n)},

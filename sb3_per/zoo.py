@@ -2,6 +2,7 @@
 
 import importlib.util
 import pathlib
+from typing import Any
 
 import gymnasium as gym
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
@@ -19,7 +20,8 @@ _BUFFERS = (PrioritizedReplayBuffer, PrioritizedDictReplayBuffer)
 def register() -> None:
     """
     Enter ``per_dqn`` into RL-Zoo's tables, and BlindCliffwalk and MinAtar's environments, if it is
-    installed, into gymnasium's. A second call changes nothing.
+    installed, into gymnasium's. A second call changes nothing. RL-Zoo looks for hyperparameters in
+    its own folder: give it ``config_file("per_dqn")``.
 
     :raises ValueError: if RL-Zoo knows another algorithm by one of our names; nothing has changed
         then.
@@ -30,7 +32,9 @@ def register() -> None:
 
     for name, algorithm in ALGORITHMS.items():
         known = utils.ALGOS.get(name, algorithm)
-        require(known is algorithm, f"the name {name!r} must be free in RL-Zoo's ALGOS", known)
+        require(
+            issubclass(known, algorithm), f"the name {name!r} must be free in RL-Zoo's ALGOS", known
+        )
     # RL-Zoo's other modules import this very dict, so they see the new key.
     utils.ALGOS.update(ALGORITHMS)
     hyperparams_opt.HYPERPARAMS_SAMPLER["per_dqn"] = sample_per_dqn
@@ -40,6 +44,22 @@ def register() -> None:
         setattr(exp_manager, buffer.__name__, buffer)
     register_envs()
     _register_minatar()
+
+
+def load_without_buffers() -> None:
+    """
+    Let RL-Zoo load ``per_dqn`` with a buffer of one transition, as it does for its own algorithms
+    where agents are only watched: images may need more memory than there is.
+    """
+    from rl_zoo3 import utils
+
+    utils.ALGOS["per_dqn"] = _Watched
+
+
+class _Watched(PERDQN):
+    @classmethod
+    def load(cls, *args: Any, **kwargs: Any) -> PERDQN:  # type: ignore[override]  # what it is given
+        return PERDQN.load(*args, **{"buffer_size": 1, **kwargs})
 
 
 def _register_minatar() -> None:

@@ -121,6 +121,33 @@ def test_arrays_of_python_objects_are_refused_and_no_file_is_left(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("value", [{1}, b"x", 1j, np.datetime64("2024-01-01"), np.array([{}])])
+def test_what_json_does_not_hold_is_refused_and_no_file_is_left(value, tmp_path):
+    with pytest.raises(ValueError, match="beside arrays only what JSON holds can be stored, got"):
+        write_archive(tmp_path / "file", HEADER | {"value": value}, {})
+
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_array_without_axes_comes_back_so(tmp_path):
+    write_archive(tmp_path / "file", HEADER, {"one": np.array(2.5)})
+
+    with Archive(tmp_path / "file", "numbers", 3) as found:
+        assert found.array("one").shape == ()
+        assert found.array("one") == 2.5
+
+
+def test_where_a_link_leads_to_is_replaced(path, tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to(path)
+
+    write_archive(link, HEADER, {"new": np.arange(3)})
+
+    assert link.is_symlink()
+    with Archive(path, "numbers", 3) as found:
+        assert found.array("new").tolist() == [0, 1, 2]
+
+
 def test_an_array_that_would_need_pickle_is_not_read(tmp_path):
     """Whoever writes the checksum, too, can still not have code run."""
     monster = tmp_path / "file"

@@ -1,4 +1,5 @@
 import random
+import threading
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from examples.custom_priorities import SeldomReplayed
 from sb3_per import (
     PERDQN,
     CheckpointCallback,
+    checkpoint,
     latest_checkpoint,
     load_buffer,
     load_checkpoint,
@@ -333,6 +335,94 @@ def test_within_another_callback_which_tells_it_of_no_rollout_it_refuses(tmp_pat
         make(kind=PERDQN).learn(100, callback=outer)
     make(kind=PERDQN).learn(60, callback=[within])
     assert names_in(tmp_path) == ["checkpoint_50_steps.ckpt", "checkpoint_60_steps.ckpt"]
+
+
+class Unpicklable(PERDQN):
+    def _setup_model(self):
+        super()._setup_model()
+        self.lock = threading.Lock()
+
+
+def unstorable(tmp_path, kind):
+    """A model or a folder that no checkpoint can be made of, and what is said of it."""
+    model, folder = make(kind=PERDQN), tmp_path / "folder"
+    if kind == "a file":
+        folder.touch()
+        return model, folder, ValueError, "must be a folder that can be written to, or a new one"
+    if kind == "a lock":
+        return make(kind=Unpicklable), folder, TypeError, "cannot pickle"
+    states = {"a set": {1}, "objects": np.array([{}], dtype=object)}
+    own = type("Own", (Storable,), {"state": lambda self: {"own": states[kind]}})
+    own.restore = Storable.restore
+    model = make(kind=PERDQN, replay_buffer_kwargs={"prioritization": own})
+    return model, folder, ValueError, "Python objects" if kind == "objects" else "only what JSON"
+
+
+class Failing(Corridor):
+    def step(self, action):
+        observation, _, *rest = super().step(action)
+        return observation, np.nan, *rest
+
+
+def test_after_an_error_nothing_is_saved_though_rl_zoo_asks_for_it(tmp_path):
+    model, callback = make(Failing(), kind=PERDQN), CheckpointCallback(tmp_path, 20)
+
+    with pytest.raises(ValueError, match="TD error must be finite"):  # noqa: PT012  # as RL-Zoo does
+        try:
+            model.learn(100, callback=callback)
+        finally:
+            callback.on_training_end()
+
+    assert model.num_timesteps > 0
+    assert not any(int(name.split("_")[1]) == model.num_timesteps for name in names_in(tmp_path))
+
+
+def test_training_that_is_the_answer_to_an_error_saves_its_end(tmp_path):
+    try:
+        raise KeyError
+    except KeyError:
+        make(kind=PERDQN).learn(60, callback=CheckpointCallback(tmp_path, 50))
+
+    assert "checkpoint_60_steps.ckpt" in names_in(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["a file", "a lock", "a set", "objects"])
+def test_what_no_checkpoint_can_be_made_of_is_told_before_the_first_step(kind, tmp_path):
+    model, folder, error, message = unstorable(tmp_path, kind)
+
+    with pytest.raises(error, match=message):
+        model.learn(100, callback=CheckpointCallback(folder, 50))
+
+    assert model.num_timesteps == 0
+
+
+def test_a_checkpoint_of_a_later_version_is_neither_passed_over_nor_put_aside(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(checkpoint, "VERSION", 2)
+    model = make(kind=PERDQN).learn(100, callback=CheckpointCallback(tmp_path, 50))
+    monkeypatch.setattr(checkpoint, "VERSION", 1)
+
+    with pytest.raises(ValueError, match="must be of format version 1 at the most: update sb3-per"):
+        latest_checkpoint(tmp_path)
+    with pytest.raises(ValueError, match="update sb3-per"):
+        model.learn(10, callback=CheckpointCallback(tmp_path, 50), reset_num_timesteps=False)
+    assert names_in(tmp_path) == ["checkpoint_100_steps.ckpt", "checkpoint_50_steps.ckpt"]
+
+
+def test_a_checkpoint_that_vanishes_meanwhile_is_none(tmp_path, monkeypatch):
+    make(kind=PERDQN).learn(60, callback=CheckpointCallback(tmp_path, 50))
+    gone = [*checkpoint._checkpoints(tmp_path), tmp_path / "checkpoint_70_steps.ckpt"]
+    monkeypatch.setattr(checkpoint, "_checkpoints", lambda folder: gone)
+
+    assert latest_checkpoint(tmp_path).name == "checkpoint_60_steps.ckpt"
+
+
+def test_a_checkpoint_is_of_perdqn(tmp_path):
+    save_checkpoint(make(kind=PERDQN), tmp_path / "checkpoint.ckpt")
+
+    with pytest.raises(ValueError, match="algorithm must be PERDQN or a subclass of it, got"):
+        load_checkpoint(tmp_path / "checkpoint.ckpt", Corridor(), algorithm=DQN)
 
 
 def test_a_model_that_its_buffer_no_longer_fits_is_not_stored(tmp_path):

@@ -47,6 +47,7 @@ def test_a_run_that_was_given_up_counts_as_infinitely_long(folder):
 
     assert spreads["tabular", "uniform", 2] == (15.0, 10, 20, 2)
     assert spreads["tabular", "oracle", 2] == (np.inf, 5, np.inf, 2)
+    assert "| unsolved |" in report.table(spreads, "tabular")
 
 
 def test_two_methods_are_shown_with_range_and_ratio(folder):

@@ -4,7 +4,7 @@ import pytest
 
 from sb3_per.bench import command as bench
 from sb3_per.cliffwalk import command as cliffwalk
-from sb3_per.command_line import whole_number
+from sb3_per.command_line import Distinct, whole_number
 
 
 @pytest.mark.parametrize(("low", "high"), [(2, None), (2, 2), (0, 2)])
@@ -53,3 +53,11 @@ def test_results_that_have_no_place_are_not_made(monkeypatch, tmp_path, main, li
 
     with pytest.raises(SystemExit, match=r"--out must be a folder, or a new one: .*file"):
         main()
+
+
+def test_what_is_asked_for_twice_is_done_once():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--n", type=int, nargs="+", action=Distinct, default=(1, 1))
+
+    assert parser.parse_args(["--n", "3", "2", "3"]).n == [3, 2]
+    assert parser.parse_args([]).n == (1, 1)

@@ -1,5 +1,6 @@
 """BlindCliffwalk-v0: its rules, its noise, and how gymnasium comes to know it."""
 
+import pickle
 import subprocess
 import sys
 import warnings
@@ -97,13 +98,23 @@ def test_the_number_of_states_may_be_numpys():
         ({"n": 0}, "n must be a whole number of at least 1, got 0"),
         ({"observations": "text"}, r"observations must be one of .*, got 'text'"),
         ({"noise": "pink"}, r"noise must be one of .*, got 'pink'"),
-        ({"noise_scale": -1.0}, "noise_scale must be at least 0, got -1.0"),
+        ({"noise_scale": -1.0}, "noise_scale must be a number of at least 0, got -1.0"),
+        ({"n": True}, "n must be a whole number of at least 1, got True"),
+        ({"noise": ["skewed"]}, r"noise must be one of .*, got \['skewed'\]"),
+        ({"noise_scale": None}, "noise_scale must be a number of at least 0, got None"),
         ({"render_mode": "human"}, "render_mode must be None, got 'human'"),
     ],
 )
 def test_an_option_out_of_its_range_is_named(options, message):
     with pytest.raises(ValueError, match=message):
         BlindCliffwalk(**options)
+
+
+def test_a_walk_can_be_pickled():
+    env = pickle.loads(pickle.dumps(BlindCliffwalk(2, noise="gaussian")))
+
+    env.reset(seed=0)
+    assert env.step(0)[1] != 0
 
 
 def in_a_fresh_process(code):

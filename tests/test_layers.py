@@ -61,7 +61,14 @@ MAY_IMPORT = {
     | {"rules", "space_json"},
     "streams": FIRST - {"numba"},
     "normalization": {"numpy", "stable_baselines3", "rules"},
-    "checkpoint": {"torch", "stable_baselines3", "archive", "buffer_choice", "buffer_files"}
+    "checkpoint": {
+        "numpy",
+        "torch",
+        "stable_baselines3",
+        "archive",
+        "buffer_choice",
+        "buffer_files",
+    }
     | {"buffers", "dqn", "normalization", "rules", "streams"},
     "__init__": {"buffer_files", "buffers", "checkpoint", "dqn"},
     "command_line": set(),
@@ -130,6 +137,7 @@ STANDARD_LIBRARY_OF = {
     "bench.command": {"argparse", "importlib", "json", "pathlib", "platform", "sys"},
     "archive": {"contextlib", "hashlib", "json", "os", "pathlib", "types", "zipfile"},
     "buffer_files": {"os"},
+    "envs": {"numbers"},
     "compare.section": {"math", "pathlib"},
     "compare.overlay": {"ast", "math"},
     "compare.suite": {"dataclasses"},
@@ -155,7 +163,7 @@ STANDARD_LIBRARY_OF = {
     "buffers": {"warnings"},
     "rules": {"numbers", "operator"},
     "signatures": {"inspect"},
-    "checkpoint": {"io", "os", "pathlib", "re", "warnings"},
+    "checkpoint": {"io", "os", "pathlib", "re", "sys", "warnings"},
     "streams": {"random"},
     "buffer_choice": {"warnings"},
     "dqn": {"io", "pathlib", "pickle"},

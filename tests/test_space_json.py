@@ -24,6 +24,7 @@ class MyBox(spaces.Box):
         spaces.Discrete(3, start=-1),
         spaces.MultiDiscrete([3, 4]),
         spaces.MultiDiscrete([[3, 4], [5, 6]]),
+        spaces.MultiDiscrete([3, 4], dtype=np.int32),
         spaces.MultiBinary(4),
         spaces.MultiBinary([2, 3]),
         DICT,
@@ -47,7 +48,6 @@ def test_a_space_comes_back_from_text_equal_and_in_order(space):
         spaces.Text(3),
         MyBox(-1, 1, (2,)),
         type("Box", (spaces.Box,), {})(-1, 1, (2,)),
-        spaces.MultiDiscrete([3, 4], dtype=np.int32),
         spaces.Dict({"text": spaces.Text(3)}),
     ],
 )

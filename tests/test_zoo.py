@@ -7,15 +7,24 @@ import subprocess
 import sys
 from pathlib import Path
 
+import gymnasium as gym
 import optuna
 import pytest
 import rl_zoo3
+import rl_zoo3.enjoy
+import rl_zoo3.train
 import yaml
 from rl_zoo3 import exp_manager, hyperparams_opt
 from rl_zoo3.exp_manager import ExperimentManager
 from stable_baselines3 import DQN
 
-from sb3_per import PERDQN, PrioritizedDictReplayBuffer, PrioritizedReplayBuffer, zoo
+from sb3_per import (
+    PERDQN,
+    PrioritizedDictReplayBuffer,
+    PrioritizedReplayBuffer,
+    launcher,
+    zoo,
+)
 from sb3_per.zoo_search import convert_per_dqn, sample_per_dqn
 
 FILES = {path.stem: path for path in zoo.config_folder().glob("*.yml")}
@@ -137,6 +146,41 @@ def test_every_environment_of_rl_zoos_own_dqn_file_is_there():
     theirs = yaml.safe_load((folder / "hyperparams" / "dqn.yml").read_text())
 
     assert set(theirs) <= set(yaml.safe_load(FILES["per_dqn"].read_text()))
+
+
+def test_the_file_for_ranks_is_the_other_one_but_for_what_ranks_need():
+    proportional, rank = (
+        yaml.safe_load(FILES[name].read_text()) for name in ("per_dqn", "per_dqn_rank")
+    )
+
+    assert rank.keys() == proportional.keys()
+    for name, section in proportional.items():
+        options = section.get("replay_buffer_kwargs", {}) | {"prioritization": "rank", "alpha": 0.7}
+        assert rank[name] == section | {"beta_initial": 0.5, "replay_buffer_kwargs": options}
+
+
+def test_an_agent_that_is_only_watched_has_no_buffer(monkeypatch, tmp_path):
+    monkeypatch.setitem(rl_zoo3.ALGOS, "per_dqn", PERDQN)
+    PERDQN("MlpPolicy", "CartPole-v1", buffer_size=500).save(tmp_path / "agent")
+
+    zoo.load_without_buffers()
+
+    agent = rl_zoo3.ALGOS["per_dqn"].load(tmp_path / "agent", env=gym.make("CartPole-v1"))
+    assert type(agent) is PERDQN
+    assert agent.replay_buffer.buffer_size == 1
+    zoo.register()
+    assert rl_zoo3.ALGOS["per_dqn"] is PERDQN
+
+
+@pytest.mark.parametrize(("command", "is_watching"), [("enjoy", True), ("train", False)])
+def test_who_trains_gets_a_buffer_and_who_watches_none(monkeypatch, command, is_watching):
+    called = []
+    monkeypatch.setattr(zoo, "load_without_buffers", lambda: called.append(command))
+    monkeypatch.setattr(f"rl_zoo3.{command}.{command}", lambda: None)
+
+    launcher.main([command, "--algo", "per_dqn"])
+
+    assert bool(called) == is_watching
 
 
 @pytest.fixture

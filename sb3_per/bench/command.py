@@ -12,7 +12,7 @@ from typing import Any
 import torch as th
 
 from sb3_per.bench import memory, ops, plot, profile, train
-from sb3_per.command_line import make_folder, whole_number
+from sb3_per.command_line import Distinct, make_folder, whole_number
 from sb3_per.devices import device_that_is_here
 from sb3_per.prioritizations import PRIORITIZATIONS
 
@@ -54,6 +54,7 @@ def _parser() -> argparse.ArgumentParser:
             option,
             type=whole_number(1),
             nargs=nargs,
+            action=Distinct,
             default=numbers,
             help=f"{what} (default: {listed})",
         )
@@ -99,6 +100,7 @@ def _parser() -> argparse.ArgumentParser:
         each.add_argument(
             "--tasks",
             nargs="+",
+            action=Distinct,
             choices=train.TASKS,
             default=[*train.TASKS],
             help="(default: all)",

@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from sb3_per.cliffwalk import methods, report, results
 from sb3_per.cliffwalk.cells import Family
-from sb3_per.command_line import make_folder, whole_number
+from sb3_per.command_line import Distinct, make_folder, whole_number
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -95,11 +95,16 @@ def _parser() -> argparse.ArgumentParser:
         "--networks", action="store_true", help="DQN against PERDQN, rather than tables"
     )
     parser.add_argument(
-        "--n", dest="sizes", type=whole_number(2, 20), nargs="+", help="numbers of states"
+        "--n",
+        dest="sizes",
+        type=whole_number(2, 20),
+        nargs="+",
+        action=Distinct,
+        help="numbers of states",
     )
     parser.add_argument("--seeds", dest="n_seeds", type=whole_number(1), help="how many seeds")
-    parser.add_argument("--learners", nargs="+", help="by default all")
-    parser.add_argument("--methods", nargs="+", help="by default all")
+    for option in ("--learners", "--methods"):
+        parser.add_argument(option, nargs="+", action=Distinct, help="by default all")
     parser.add_argument("--jobs", type=whole_number(1), default=1, help="how many processes")
     parser.add_argument(
         "--out",

@@ -16,8 +16,9 @@ from sb3_per.sum_tree import IntArray
 
 HAS_BIAS = {"tabular": False, "linear": True}
 
-# Far beyond what any method needs, for one that would never end.
-MOST_UPDATES = 20_000_000
+# Far beyond what any method needs (uniform replay some 30 million for 20 states), for one that
+# would never end.
+MOST_UPDATES = 200_000_000
 # Uniform replay looks at no TD errors, so that its updates can be made many at a time.
 _MANY = 4096
 

@@ -51,7 +51,7 @@ def _text(spread: Spread | None, most_seeds: int, with_range: bool) -> str:
         return ""
     star = "*" if spread.n_seeds < most_seeds else ""
     if not np.isfinite(spread.median):
-        return f"never{star}"
+        return f"unsolved{star}"
     range_ = f" ({spread.smallest:.0f} to {spread.largest:.0f})" if with_range else ""
     return f"{spread.median:.0f}{range_}{star}"
 
