@@ -57,13 +57,13 @@ class DrawLog:
 def _await(states: NDArray[np.int8], slots: IntArray) -> None:
     for i in range(len(slots)):
         state = states[slots[i]]
-        states[slots[i]] = min(state + 2, _MOST) if state % 2 == 1 else 1
+        states[slots[i]] = min(state + 2, _MOST) if state & 1 else 1
 
 
 @njit(cache=True)
 def _overwrite(states: NDArray[np.int8], slots: IntArray) -> None:
     for i in range(len(slots)):
-        if states[slots[i]] % 2 == 1:
+        if states[slots[i]] & 1:
             states[slots[i]] += 1
 
 
@@ -73,7 +73,7 @@ def _settle(states: NDArray[np.int8], slots: IntArray) -> tuple[NDArray[np.bool_
     n_late = 0
     for i in range(len(slots)):
         state = states[slots[i]]
-        in_time[i] = state == 0 or state % 2 == 1
+        in_time[i] = state == 0 or state & 1 == 1
         n_late += not in_time[i]
     for i in range(len(slots)):
         states[slots[i]] = max(states[slots[i]] - 2, 0)
