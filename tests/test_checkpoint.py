@@ -352,8 +352,8 @@ def unstorable(tmp_path, kind):
     if kind == "a lock":
         return make(kind=Unpicklable), folder, TypeError, "cannot pickle"
     states = {"a set": {1}, "objects": np.array([{}], dtype=object)}
-    own = type("Own", (Storable,), {"state": lambda self: {"own": states[kind]}})
-    own.restore = Storable.restore
+    methods = {"state": lambda self: {"own": states[kind]}, "restore": Storable.restore}
+    own = type("Own", (Storable,), methods)
     model = make(kind=PERDQN, replay_buffer_kwargs={"prioritization": own})
     return model, folder, ValueError, "Python objects" if kind == "objects" else "only what JSON"
 

@@ -416,7 +416,7 @@ def test_a_folder_is_of_one_suite_and_what_else_is_there_is_told(small, monkeypa
 
     launcher.main([*asked, "1"])
 
-    assert "Not in this grid, and left alone: 1 results in " in capsys.readouterr().out
+    assert "Results that are not in this grid, and left alone: 1.\n" in capsys.readouterr().out
     answer = answer_to("run", "sparse", "--out", small / "out")
     assert answer.endswith("out is the run folder of 'smoke', not of 'sparse'")
     assert (small / "out" / "suite.yml").read_bytes() == before

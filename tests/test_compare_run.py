@@ -47,6 +47,7 @@ class Silence:
     def ended(self, outcome): ...
 
 
+AGAIN = "Delete it, and its cell is trained again"
 GRID = cells(grids.suite(environments=("A-v0", "B-v0"), seeds=3))
 
 
@@ -94,6 +95,16 @@ def test_a_cell_whose_output_is_gone_has_failed_like_any_other(tmp_path, monkeyp
     assert outcome.cell == GRID[0]
     assert outcome.error.startswith("exit status 3, all output in ")
     assert "it cannot be read: " in outcome.error
+
+
+def test_a_cell_whose_result_is_none_has_failed_like_any_other(tmp_path, monkeypatch):
+    result = results.cell_folder(tmp_path, GRID[0]) / "result.json"
+    monkeypatch.setattr(engine, "_worker", lambda: f"open({str(result)!r}, 'w').write('[]')")
+    here = LocalEngine(tmp_path, "cpu")
+
+    here.submit(GRID[0])
+
+    assert here.collect() == (GRID[0], f"{result}: it must hold an object, got []. {AGAIN}")
 
 
 @pytest.mark.slow
@@ -229,7 +240,7 @@ def test_a_damaged_result_is_named(tmp_path, damage, message):
     with pytest.raises(DamagedResult, match=message) as error:
         results.read(tmp_path, GRID[0])
     assert str(error.value).startswith(f"{path}: ")
-    assert str(error.value).endswith("Delete it, and its cell is trained again")
+    assert str(error.value).endswith(AGAIN)
 
 
 def test_a_result_whose_writing_fails_is_none(tmp_path, monkeypatch):

@@ -83,7 +83,7 @@ def _run(asked: argparse.Namespace) -> None:
     sys.stdout.write(f"{n_finished} of {len(grid)} cells are finished.\n")
     n_others = len(results.strangers(folder, grid))
     if n_others:
-        sys.stdout.write(f"Not in this grid, and left alone: {n_others} results in {folder}.\n")
+        sys.stdout.write(f"Results that are not in this grid, and left alone: {n_others}.\n")
     sys.stdout.write(f"Next: sb3-per compare report {folder}\n")
     for outcome in failed:
         sys.stderr.write(f"\n{outcome.cell}: {outcome.error}\n")

@@ -81,7 +81,7 @@ def _suite(section: Section, stem: str) -> Suite:
             section.section("environments").fail(name, f"must be the only {gym_id(name)}")
     for name in variants:
         # A variant is a folder, beside that of the report.
-        if not _is_name(name) or name in ("report", results.SUITE):
+        if not re.fullmatch(r"[^\W_][\w.+-]*", name) or name in ("report", results.SUITE):
             rule = "must be named by letters, digits and _.+-, one of the former first"
             section.section("variants").fail(name, rule)
     _check_changes(section.section("variants"), environments, variants)
@@ -263,10 +263,6 @@ def _reads_as_number(value: object) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _is_name(text: str) -> bool:
-    return re.fullmatch(r"[^\W_][\w.+-]*", text) is not None
 
 
 def _at_least_one(section: Section, key: str) -> int:

@@ -96,8 +96,11 @@ class LocalEngine:
         self._running.clear()
 
     def _error(self, cell: Cell, status: int) -> str | None:
-        if status == 0 and results.read(self._folder, cell) is not None:
-            return None
+        try:
+            if status == 0 and results.read(self._folder, cell) is not None:
+                return None
+        except (results.DamagedResult, results.MixedResults) as error:
+            return str(error)
         path = results.cell_folder(self._folder, cell) / results.OUTPUT
         try:
             output = path.read_text(encoding="utf-8", errors="replace")
