@@ -30,13 +30,14 @@ $(OLDEST)/.ready: pyproject.toml constraints-oldest.txt
 # Random operations on the buffers beside a slow model: many more than the tests take.
 STEPS ?= 1000000
 soak: $(READY)
-	STATE_MACHINE_STEPS=$(STEPS) $(VENV)/bin/python -m pytest tests/test_state_machine.py
+	STATE_MACHINE_STEPS=$(STEPS) $(VENV)/bin/python -m pytest tests/buffers/test_state_machine.py
 
-# Format, lint and types.
+# Format, lint, types and layers.
 check: $(READY)
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -4,9 +4,9 @@ from time import perf_counter_ns
 
 import numpy as np
 
-from sb3_per.draws import Scheme
-from sb3_per.proportional import Proportional
-from sb3_per.rank_based import RankBased
+from sb3_per.prioritization.proportional import Proportional
+from sb3_per.prioritization.rank_based import RankBased
+from sb3_per.prioritization.sampling import Scheme
 
 
 def microseconds(prioritization, batch_size: int, random: np.random.Generator) -> int:

@@ -4,14 +4,14 @@ import numpy as np
 from stable_baselines3.common.evaluation import evaluate_policy
 
 from sb3_per import PERDQN
-from sb3_per.proportional import Proportional
+from sb3_per.prioritization.proportional import Proportional
 
 
 class SeldomReplayed(Proportional):
     """
     Priority abs(TD error) + 1 / sqrt(number of replays): uncertain transitions come back.
 
-    Inheriting is not needed: ``sb3_per.priorities.Prioritization`` lists the methods.
+    Inheriting is not needed: ``sb3_per.prioritization.base.Prioritization`` lists the methods.
     """
 
     def __init__(self, n_slots, **options):

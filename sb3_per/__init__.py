@@ -3,20 +3,22 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from sb3_per.legacy import resolve_moved_modules
+
 if TYPE_CHECKING:
-    from sb3_per.buffer_files import load_buffer, save_buffer
+    from sb3_per.algorithms.dqn import PERDQN
     from sb3_per.buffers import (
         PrioritizedDictReplayBuffer,
         PrioritizedReplayBuffer,
         PrioritizedReplayBufferSamples,
     )
-    from sb3_per.checkpoint import (
+    from sb3_per.saving.buffer_files import load_buffer, save_buffer
+    from sb3_per.saving.checkpoint import (
         CheckpointCallback,
         latest_checkpoint,
         load_checkpoint,
         save_checkpoint,
     )
-    from sb3_per.dqn import PERDQN
 
 __version__ = "0.1.0"
 
@@ -34,26 +36,30 @@ __all__ = [
     "save_checkpoint",
 ]
 
-_ROOMS = {
-    "PERDQN": "dqn",
-    "CheckpointCallback": "checkpoint",
+# The module of each public name, imported when the name is first asked for.
+_MODULES = {
+    "PERDQN": "algorithms.dqn",
+    "CheckpointCallback": "saving.checkpoint",
     "PrioritizedDictReplayBuffer": "buffers",
     "PrioritizedReplayBuffer": "buffers",
     "PrioritizedReplayBufferSamples": "buffers",
-    "latest_checkpoint": "checkpoint",
-    "load_buffer": "buffer_files",
-    "load_checkpoint": "checkpoint",
-    "save_buffer": "buffer_files",
-    "save_checkpoint": "checkpoint",
+    "latest_checkpoint": "saving.checkpoint",
+    "load_buffer": "saving.buffer_files",
+    "load_checkpoint": "saving.checkpoint",
+    "save_buffer": "saving.buffer_files",
+    "save_checkpoint": "saving.checkpoint",
 }
 
 
+resolve_moved_modules()
+
+
 def __getattr__(name: str) -> Any:
-    # Only when a name is asked for: gymnasium before 1.0 imports `sb3_per.registration` in the
-    # middle of its own import. Torch would cost seconds there, and SB3 needs all of gymnasium.
-    if name not in _ROOMS:
+    # Only when a name is asked for: gymnasium before 1.0 imports `sb3_per.envs` in the middle of
+    # its own import. Torch would cost seconds there, and SB3 needs all of gymnasium.
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"sb3_per.{_ROOMS[name]}"), name)
+    value = getattr(importlib.import_module(f"sb3_per.{_MODULES[name]}"), name)
     globals()[name] = value
     return value
 

@@ -1,6 +1,6 @@
 """``python -m sb3_per``."""
 
-from sb3_per.launcher import main
+from sb3_per.cli import main
 
 # Worker processes of SubprocVecEnv import this module again, under another name.
 if __name__ == "__main__":

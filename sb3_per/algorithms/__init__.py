@@ -1,0 +1,1 @@
+"""Algorithms of Stable-Baselines3 that learn from prioritized replay buffers."""

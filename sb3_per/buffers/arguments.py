@@ -1,0 +1,94 @@
+"""What the buffer is handed: slots and TD errors, NumPy or torch, as arrays; sizes of batches."""
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import numpy as np
+import torch as th
+from numpy.typing import ArrayLike, NDArray
+
+from sb3_per.prioritization.base import first_bad_update
+from sb3_per.prioritization.sum_tree import FloatArray, IntArray
+from sb3_per.rules import require
+
+
+def as_slots(slots: ArrayLike | th.Tensor) -> IntArray:
+    """
+    :param slots: Whole numbers of any width, on any device, shape (B,) or (B, 1).
+    :return: The same, shape (B,).
+    :raises ValueError: for another shape or numbers that are not whole.
+    """
+    if isinstance(slots, th.Tensor):
+        slots = slots.detach().cpu().numpy()
+    array = _flat(np.asarray(slots), "slots")
+    if array.dtype == np.int64:
+        return array
+    require(array.dtype.kind in "iu" or array.size == 0, "slots must be whole numbers", array.dtype)
+    return array.astype(np.int64)
+
+
+def as_td_errors(td_errors: ArrayLike | th.Tensor) -> FloatArray:
+    """
+    :param td_errors: Numbers of any width, on any device, shape (B,) or (B, 1).
+    :return: The same, shape (B,).
+    :raises ValueError: for another shape.
+    """
+    if isinstance(td_errors, th.Tensor):
+        td_errors = td_errors.detach().cpu()
+        # NumPy widens float32 faster than torch, and knows no bfloat16.
+        td_errors = (td_errors if td_errors.dtype == th.float32 else td_errors.double()).numpy()
+    return _flat(np.asarray(td_errors, dtype=np.float64), "td_errors")
+
+
+def check_update(
+    slots: IntArray,
+    td_errors: FloatArray,
+    n_stored: int,
+    are_late: Callable[[IntArray], NDArray[np.bool_]],
+) -> None:
+    """
+    :param slots: Shape (B,).
+    :param td_errors: Shape (B,).
+    :param n_stored: So many slots, the first ones, hold a transition.
+    :param are_late: Which slots were drawn before the buffer was emptied or overwritten; those may
+        lie beyond.
+    :raises ValueError: for unequal lengths, a slot that holds nothing, or a TD error that is not
+        finite in float32.
+    """
+    same_length = len(slots) == len(td_errors)
+    require(same_length, "TD errors must be as many as slots", f"{len(td_errors)}, {len(slots)}")
+    first = first_bad_update(slots, td_errors, n_stored)
+    if first >= 0 and slots[first] >= n_stored:
+        in_time = ~are_late(slots)
+        slots, td_errors = slots[in_time], td_errors[in_time]
+        first = first_bad_update(slots, td_errors, n_stored)
+    if first >= 0:
+        slot, td_error = int(slots[first]), td_errors[first]
+        is_stored = bool(0 <= slot < n_stored)
+        require(is_stored, f"a slot must lie in [0, {n_stored}), where transitions are", slot)
+        raise ValueError(
+            f"a TD error must be finite in float32, got {td_error} for slot {slot}: either the "
+            "network has diverged, or the rewards or observations there are not finite"
+        )
+
+
+def refuse_sample(batch_size: int, n_drawable: int, most: int, replacement: bool) -> NoReturn:
+    """
+    :param n_drawable: How many transitions can be drawn.
+    :param most: How many that can become.
+    :raises ValueError: always, for a batch that cannot be drawn: it says why, and what helps.
+    """
+    require(batch_size >= 1, "batch_size must be at least 1", batch_size)
+    n_needed, remedy = 1, ""
+    if not replacement:
+        larger = "learning_starts" if batch_size <= most else "buffer_size"
+        n_needed, remedy = batch_size, f" with replacement=False (a larger {larger} helps)"
+    rule = f"this sample needs {n_needed} drawable transitions at the least{remedy}"
+    raise ValueError(f"{rule}, got {n_drawable}")
+
+
+def _flat(array: NDArray[Any], name: str) -> NDArray[Any]:
+    if array.ndim != 1:
+        is_column = array.ndim == 2 and array.shape[1] == 1
+        require(is_column, f"{name} must have shape (B,) or (B, 1)", array.shape)
+    return array.ravel()

@@ -1,0 +1,215 @@
+"""SB3's replay storage, read by slot: ``row * n_envs + env`` names one transition."""
+
+from typing import Any
+
+import numpy as np
+import torch as th
+from gymnasium import spaces
+from numpy.typing import NDArray
+from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
+from stable_baselines3.common.type_aliases import ReplayBufferSamples
+from stable_baselines3.common.vec_env import VecNormalize
+
+from sb3_per.buffers.n_step import n_step_windows
+from sb3_per.prioritization.sum_tree import IntArray
+from sb3_per.rules import require, require_fraction, require_whole
+
+# The arrays in which SB3 keeps transitions.
+STORAGE = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
+
+
+class SlotReplayBuffer(ReplayBuffer):
+    """
+    A ``ReplayBuffer`` whose transitions can be gathered by slot, which SB3's cannot: it picks
+    environments at random. ``gather`` takes the place of SB3's ``_get_samples``, which is not
+    called; nor is ``to_torch``, for batches that stay on the CPU.
+
+    :param args: As for ``ReplayBuffer``.
+    :param n_steps: Steps in the return, as in ``NStepReplayBuffer``; not with
+        ``optimize_memory_usage``.
+    :param gamma: Discount factor of the n-step return, in [0, 1].
+    """
+
+    def __init__(self, *args: Any, n_steps: int = 1, gamma: float = 0.99, **kwargs: Any) -> None:
+        require_whole("n_steps", n_steps)
+        require_fraction("gamma", gamma)
+        space = kwargs.get("observation_space", args[1] if len(args) > 1 else None)
+        is_for_dict = isinstance(self, DictReplayBuffer)
+        rule = "Dict observations need a buffer for them, PrioritizedDictReplayBuffer"
+        require(is_for_dict or not isinstance(space, spaces.Dict), rule, type(self).__name__)
+        super().__init__(*args, **kwargs)
+        require(
+            n_steps == 1 or not self.optimize_memory_usage,
+            "n_steps must be 1 with optimize_memory_usage",
+            n_steps,
+        )
+        self.n_steps = int(n_steps)
+        self.gamma = gamma
+
+    @property
+    def n_slots(self) -> int:
+        """How many transitions of single environments fit in."""
+        return self.buffer_size * self.n_envs
+
+    @property
+    def n_stored(self) -> int:
+        """How many slots hold a transition: the first ``n_stored`` ones."""
+        return self.size() * self.n_envs
+
+    @property
+    def n_drawable(self) -> int:
+        """How many slots hold a transition that can be drawn: N in the weights."""
+        return self.n_stored - (0 if self.barred_row is None else self.n_envs)
+
+    @property
+    def barred_row(self) -> int | None:
+        """The write head of full memory-optimised storage: its observation is a next one."""
+        return self.pos if self.optimize_memory_usage and self.full else None
+
+    def storage(self) -> dict[str, NDArray[Any]]:
+        """Views of the rows written so far, by name; of Dict observations, by name and key."""
+        # Memory-optimised storage holds the last next observation in the row at the write head.
+        n_rows = min(self.size() + self.optimize_memory_usage, self.buffer_size)
+        views: dict[str, NDArray[Any]] = {}
+        for name in STORAGE:
+            store = getattr(self, name, None)  # SB3 makes no next_observations when they are shared
+            if isinstance(store, dict):
+                views |= {f"{name}/{key}": part[:n_rows] for key, part in store.items()}
+            elif store is not None:
+                views[name] = store[:n_rows]
+        return views
+
+    def slots_of(self, row: int) -> IntArray:
+        """The slots of a row, shape (n_envs,)."""
+        return np.arange(row * self.n_envs, (row + 1) * self.n_envs)
+
+    def add(
+        self,
+        obs: Any,
+        next_obs: Any,
+        action: NDArray[Any],
+        reward: NDArray[Any],
+        done: NDArray[Any],
+        infos: list[dict[str, Any]],
+    ) -> None:
+        """
+        Store one transition of every environment, as ``ReplayBuffer.add``, which copies each array
+        before it copies it into the storage.
+        """
+        row = self.pos
+        self._put(self.observations, row, obs)
+        if self.optimize_memory_usage:
+            self._put(self.observations, (row + 1) % self.buffer_size, next_obs)
+        else:
+            self._put(self.next_observations, row, next_obs)
+        self.actions[row] = action.reshape(self.n_envs, self.action_dim)
+        self.rewards[row] = reward
+        self.dones[row] = done
+        if self.handle_timeout_termination:
+            self.timeouts[row] = [info.get("TimeLimit.truncated", False) for info in infos]
+        else:
+            self.timeouts[row] = 0  # what `end_episodes` has noted of the transition before
+        self._advance()
+
+    def _put(self, store: Any, row: int, observations: Any) -> None:
+        # Discrete observations come without the last axis.
+        if isinstance(self.observation_space, spaces.Discrete):
+            observations = observations.reshape(self.n_envs, *self.obs_shape)
+        store[row] = observations
+
+    def _advance(self) -> None:
+        """One more row is stored."""
+        self.pos += 1
+        if self.pos == self.buffer_size:
+            self.full = True
+            self.pos = 0
+
+    def end_episodes(self) -> None:
+        """
+        Note that what comes next belongs to new episodes: no n-step return crosses over to them.
+
+        Episodes that had not ended count as cut by a time limit. Memory-optimised storage loses the
+        observation that they stopped at, so there they count as done, as SB3 has it.
+        """
+        if self.size() == 0:
+            return
+        last = (self.pos - 1) % self.buffer_size
+        if self.optimize_memory_usage:
+            self.dones[last] = 1
+        else:
+            running = 1 - self.dones[last]
+            self.timeouts[last] = np.maximum(self.timeouts[last], running)
+
+    def gather(self, slots: IntArray, env: VecNormalize | None = None) -> ReplayBufferSamples:
+        """
+        The transitions in slots, as ``ReplayBuffer`` (or ``NStepReplayBuffer``) would sample them.
+
+        :param slots: Slots that hold transitions, shape (B,).
+        :param env: Normalizes observations and rewards, if given.
+        """
+        if self.n_steps == 1:
+            last_slots, discounts = slots, None
+            rewards = self._normalize_reward(self.rewards.take(slots[:, None]), env)
+        else:
+            last_slots, rewards, discounts = self._n_step_returns(slots, env)
+        last_column = last_slots[:, None]
+        dones = self.dones.take(last_column)  # (B, 1)
+        if self.handle_timeout_termination:
+            dones *= 1 - self.timeouts.take(last_column)
+        return ReplayBufferSamples(
+            observations=self._observations_at(self.observations, slots, env),
+            actions=self._tensor(_take(self.actions, slots)),
+            next_observations=self._next_observations_at(last_slots, env),
+            dones=self._tensor(dones),
+            rewards=self._tensor(rewards),
+            discounts=None if discounts is None else self._tensor(discounts),
+        )
+
+    def _n_step_returns(
+        self, slots: IntArray, env: VecNormalize | None
+    ) -> tuple[IntArray, NDArray[np.float32], NDArray[np.float32]]:
+        """Last slots (B,), n-step returns (B, 1) and discounts of the bootstrap value (B, 1)."""
+        newest_row = (self.pos - 1) % self.buffer_size
+        windows = n_step_windows(slots, self.n_steps, (self.dones, self.timeouts), newest_row)
+        rewards = self._normalize_reward(self.rewards.take(windows.slots), env)  # (B, n)
+        discounts = self.gamma ** np.arange(self.n_steps, dtype=np.float32)
+        returns = (rewards * discounts * windows.within).sum(axis=1, keepdims=True)
+        n_taken = windows.within.sum(axis=1, keepdims=True).astype(np.float32)
+        return windows.last_slots, returns, self.gamma**n_taken
+
+    def _next_observations_at(self, slots: IntArray, env: VecNormalize | None) -> Any:
+        if self.optimize_memory_usage:
+            return self._observations_at(
+                self.observations, (slots + self.n_envs) % self.n_slots, env
+            )
+        return self._observations_at(self.next_observations, slots, env)
+
+    def _observations_at(self, store: Any, slots: IntArray, env: VecNormalize | None) -> Any:
+        """Observations as a tensor; as a dict of tensors for Dict spaces."""
+        return self._tensor(self._normalize_obs(_take(store, slots), env))
+
+    def _tensor(self, array: Any) -> th.Tensor:
+        # Gathering has copied the rows already, where SB3 copies them once more; as_tensor is slow.
+        return th.from_numpy(array) if self.device.type == "cpu" else self.to_torch(array)
+
+
+class SlotDictReplayBuffer(SlotReplayBuffer, DictReplayBuffer):
+    """A ``SlotReplayBuffer`` for Dict observations, n-step returns included."""
+
+    def _put(self, store: Any, row: int, observations: Any) -> None:
+        for key, part in store.items():
+            if isinstance(self.observation_space.spaces[key], spaces.Discrete):
+                part[row] = observations[key].reshape(self.n_envs, *self.obs_shape[key])
+            else:
+                part[row] = observations[key]
+
+    def _observations_at(self, store: Any, slots: IntArray, env: VecNormalize | None) -> Any:
+        observations: Any = self._normalize_obs(
+            {key: _take(part, slots) for key, part in store.items()}, env
+        )
+        return {key: self._tensor(part) for key, part in observations.items()}
+
+
+def _take(store: NDArray[Any], slots: IntArray) -> NDArray[Any]:
+    """Rows by slot of an array (n_rows, n_envs, ...), for which two indices would be slower."""
+    return store.reshape(-1, *store.shape[2:]).take(slots, axis=0)

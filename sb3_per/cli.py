@@ -1,0 +1,138 @@
+"""``python -m sb3_per <command>``: RL-Zoo's commands with our algorithms, and commands of ours."""
+
+import argparse
+import importlib
+import importlib.util
+import runpy
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sb3_per import __version__, zoo
+
+
+class Command(NamedTuple):
+    """
+    A word after ``sb3-per``. Its module is imported only when it is asked for.
+
+    Invariant: whatever runs reads its arguments from ``sys.argv``, behind the first.
+    """
+
+    what: str
+    module: str
+    function: str | None = None  # None: the module is a script and runs as `python -m` runs it
+    needs: tuple[str, ...] = ()  # modules that a bare install lacks
+
+
+# Which `pip install` brings the modules that a bare install lacks.
+BROUGHT_BY = {
+    "rl_zoo3": "sb3-per[zoo]",
+    "pandas": "sb3-per[zoo]",
+    "requests": "sb3-per[zoo]",
+    "seaborn": "rl_zoo3[plots]",
+    "matplotlib": "sb3-per[plots]",
+    "scipy": "sb3-per[plots]",
+}
+_ZOO = ("rl_zoo3", "pandas", "requests")
+_PLOTS = (*_ZOO, "seaborn", "scipy")
+
+_RL_ZOOS = {
+    "train": Command("train an agent, or search hyperparameters", "rl_zoo3.train", "train", _ZOO),
+    "enjoy": Command("watch or evaluate a trained agent", "rl_zoo3.enjoy", "enjoy", _ZOO),
+    "plot_train": Command(
+        "plot returns during training", "rl_zoo3.plots.plot_train", "plot_train", _PLOTS
+    ),
+    "all_plots": Command(
+        "plot evaluations of several runs", "rl_zoo3.plots.all_plots", "all_plots", _PLOTS
+    ),
+    "plot_from_file": Command(
+        "plot what all_plots has saved", "rl_zoo3.plots.plot_from_file", "plot_from_file", _PLOTS
+    ),
+    "record_video": Command("film a trained agent", "rl_zoo3.record_video", None, _ZOO),
+    "record_training": Command(
+        "film an agent at each checkpoint", "sb3_per.zoo.recording", "record_training", _ZOO
+    ),
+    "push_to_hub": Command("upload a trained agent", "rl_zoo3.push_to_hub", None, _ZOO),
+    "load_from_hub": Command("download a trained agent", "rl_zoo3.load_from_hub", None, _ZOO),
+}
+_EXPERIMENTS = "sb3_per.experiments"
+_OURS = {
+    "compare": Command(
+        "put variants side by side: run a grid, report on it",
+        f"{_EXPERIMENTS}.compare.command",
+        "main",
+        (*_ZOO, "matplotlib", "scipy"),
+    ),
+    "bench": Command("measure what prioritization costs", f"{_EXPERIMENTS}.bench.command", "main"),
+    "cliffwalk": Command(
+        "rerun the paper's Figures 1 and 2", f"{_EXPERIMENTS}.cliffwalk.command", "main"
+    ),
+    "configs": Command("tell the folder of our YAML files", "sb3_per.cli", "configs"),
+}
+COMMANDS = _RL_ZOOS | _OURS
+_WATCHING = ("enjoy", "record_video", "push_to_hub")  # commands that load agents, and train none
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """
+    Run one command.
+
+    :param arguments: The command and what it is given; by default those of this process.
+    :raises SystemExit: with a message, if the command is unknown or a package is missing.
+    """
+    asked = _parser().parse_args(arguments)
+    command = COMMANDS[asked.command]
+    _check_needs(asked.command, command)
+    if "rl_zoo3" in command.needs:
+        zoo.register()
+    if asked.command in _WATCHING:
+        zoo.load_without_buffers()
+    defaults = _default_configuration(asked.arguments) if asked.command == "train" else []
+    sys.argv = [f"sb3-per {asked.command}", *defaults, *asked.arguments]
+    if command.function is None:
+        runpy.run_module(command.module, run_name="__main__")
+    else:
+        getattr(importlib.import_module(command.module), command.function)()
+
+
+def configs() -> None:
+    """Write the folder of our YAML files."""
+    sys.stdout.write(f"{zoo.config_folder()}\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="sb3-per",
+        usage="sb3-per COMMAND ...",
+        description="RL-Zoo's commands, with per_dqn among the algorithms:\n\n"
+        f"{_listed(_RL_ZOOS)}\n\nCommands of our own:\n\n{_listed(_OURS)}",
+        epilog="`sb3-per COMMAND --help` tells what a command takes.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=__version__)
+    parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help=argparse.SUPPRESS)
+    rest = parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    rest.required = False  # or argparse would miss it by name where nothing is given
+    return parser
+
+
+def _listed(commands: dict[str, Command]) -> str:
+    return "\n".join(f"  {name:<16} {command.what}" for name, command in commands.items())
+
+
+def _check_needs(name: str, command: Command) -> None:
+    for module in command.needs:
+        if importlib.util.find_spec(module) is None:
+            remedy = f'pip install "{BROUGHT_BY[module]}"'
+            raise SystemExit(f"sb3-per {name} needs the package {module}: {remedy}")
+
+
+def _default_configuration(arguments: Sequence[str]) -> list[str]:
+    """:return: The arguments that name our YAML file, if the algorithm is one of ours."""
+    parser = argparse.ArgumentParser(prog="sb3-per train", add_help=False)
+    parser.add_argument("--algo")
+    algorithm = parser.parse_known_args(arguments)[0].algo
+    if algorithm not in zoo.ALGORITHMS:
+        return []
+    # It goes in front of the user's arguments: of two -conf the last one counts.
+    return ["-conf", str(zoo.config_file(algorithm))]

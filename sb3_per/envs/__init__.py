@@ -1,0 +1,28 @@
+"""
+BlindCliffwalk-v0, the task of Schaul et al. (2016), in gymnasium's registry.
+
+Importing this package registers it, so ``gym.make("sb3_per.envs:sb3_per/BlindCliffwalk-v0")``
+works. The environment itself is imported only when it is made or named.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from sb3_per.envs.registration import BLIND_CLIFFWALK, register
+
+if TYPE_CHECKING:
+    from sb3_per.envs.blind_cliffwalk import NOISES, BlindCliffwalk
+
+__all__ = ["BLIND_CLIFFWALK", "NOISES", "BlindCliffwalk", "register"]
+
+
+def __getattr__(name: str) -> Any:
+    # Gymnasium before 1.0 imports this package in the middle of its own import, when the module of
+    # the environment could not be imported yet.
+    if name not in ("NOISES", "BlindCliffwalk"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from sb3_per.envs import blind_cliffwalk
+
+    return getattr(blind_cliffwalk, name)
+
+
+register()

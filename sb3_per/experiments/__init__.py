@@ -1,0 +1,1 @@
+"""Everything that measures: comparisons, benchmarks, and the cliffwalk of the paper."""

@@ -1,0 +1,173 @@
+"""The command line of ``sb3-per bench``."""
+
+import argparse
+import json
+import platform
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch as th
+
+from sb3_per.experiments.bench import memory, ops, plot, profile, train
+from sb3_per.experiments.common.command_line import Distinct, make_folder, whole_number
+from sb3_per.experiments.common.devices import device_that_is_here
+from sb3_per.prioritization.names import PRIORITIZATIONS
+
+PACKAGES = (
+    "sb3-per",
+    "stable-baselines3",
+    "torch",
+    "numpy",
+    "numba",
+    "cpprb",
+    "tianshou",
+    "torchrl",
+)
+
+
+def main() -> None:
+    """Run what ``sys.argv`` asks for, on one thread."""
+    asked = _parser().parse_args()
+    if asked.out is not None:
+        make_folder(asked.out)
+    th.set_num_threads(1)
+    asked.run(asked)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="sb3-per bench",
+        description="What the buffer and a step of training cost, beside others.",
+    )
+    commands = parser.add_subparsers(required=True, metavar="WHAT")
+
+    of_ops = commands.add_parser("ops", help="time of sample, update and add; in microseconds")
+    for option, nargs, numbers, what in (
+        ("--capacities", "*", ops.CAPACITIES, "slots of 8 floats, all in use"),
+        ("--batches", "+", ops.BATCHES, "transitions"),
+    ):
+        listed = " ".join(map(str, numbers))
+        of_ops.add_argument(
+            option,
+            type=whole_number(1),
+            nargs=nargs,
+            action=Distinct,
+            default=numbers,
+            help=f"{what} (default: {listed})",
+        )
+    of_ops.add_argument(
+        "--images",
+        type=whole_number(0),
+        default=ops.IMAGES,
+        help=f"stored; 0 for none (default: {ops.IMAGES})",
+    )
+    of_ops.add_argument(
+        "--rounds", type=whole_number(1), default=1000, help="of measuring (default: 1000)"
+    )
+    of_ops.set_defaults(run=_run_ops)
+
+    of_train = commands.add_parser("train", help="steps a second of PERDQN and DQN")
+    of_train.add_argument(
+        "--rounds", type=whole_number(1), default=36, help="of measuring (default: 36)"
+    )
+    of_train.add_argument(
+        "--device",
+        type=device_that_is_here,
+        default="cpu",
+        help="cpu: in CPU time; cuda: by the clock",
+    )
+    of_train.set_defaults(run=_run_train)
+
+    of_profile = commands.add_parser("profile", help="where the time of a training step goes")
+    of_profile.add_argument(
+        "--steps", type=whole_number(1), default=4000, help="of training (default: 4000)"
+    )
+    of_profile.set_defaults(run=_run_profile)
+
+    of_memory = commands.add_parser("memory", help="bytes a slot, and growth while in use")
+    of_memory.add_argument(
+        "--capacity", type=whole_number(1), default=1_000_000, help="slots (default: 1000000)"
+    )
+    of_memory.add_argument(
+        "--steps", type=whole_number(1), default=1_000_000, help="in use (default: 1000000)"
+    )
+    of_memory.set_defaults(run=_run_memory)
+
+    for each in (of_train, of_profile):
+        each.add_argument(
+            "--tasks",
+            nargs="+",
+            action=Distinct,
+            choices=train.TASKS,
+            default=[*train.TASKS],
+            help="(default: all)",
+        )
+    for each in (of_ops, of_train, of_profile, of_memory):
+        each.add_argument("--out", type=Path, help="a folder for JSON, and for the plot of ops")
+    return parser
+
+
+def _run_ops(asked: argparse.Namespace) -> None:
+    costs: list[ops.Cost] = []
+    for task in ops.tasks(asked.capacities, asked.images):
+        _say(f"\n## {task.name}, {task.capacity:,} stored\n")
+        entered, left_out = ops.enter(task)
+        for name, reason in left_out.items():
+            _say(f"{name} is left out: {reason}")
+        costs += (found := ops.measure(task, entered, asked.batches, asked.rounds))
+        for batch in asked.batches:
+            of_batch = [cost for cost in found if cost.batch == batch]
+            _say(f"\nBatch of {batch}\n\n{ops.summary(of_batch)}")
+    _save(asked, "ops", [cost._asdict() for cost in costs])
+    if asked.out is not None:
+        _say(f"\n{plot.against_capacity(costs, asked.out / 'ops')}")
+
+
+def _run_train(asked: argparse.Namespace) -> None:
+    for name in _possible(asked.tasks):
+        paces = train.measure(name, asked.rounds, asked.device)
+        _say(f"\n{train.summary(paces)}")
+        _save(asked, f"train_{name.lower()}", [pace._asdict() for pace in paces])
+
+
+def _run_profile(asked: argparse.Namespace) -> None:
+    for name in _possible(asked.tasks):
+        jobs = profile.profile(name, asked.steps)
+        _say(f"\n{profile.summary(name, jobs)}")
+        _save(asked, f"profile_{name.lower()}", jobs)
+
+
+def _run_memory(asked: argparse.Namespace) -> None:
+    found = [memory.measure(name, asked.capacity, asked.steps) for name in PRIORITIZATIONS]
+    _say(f"\n{memory.summary(found)}")
+    _save(asked, "memory", [one._asdict() for one in found])
+
+
+def _possible(tasks: Sequence[str]) -> Sequence[str]:
+    for name in tasks:
+        package = train.missing(train.TASKS[name])
+        if package is not None:
+            _say(f"{name} is left out: {package} is not installed")
+    return [name for name in tasks if train.missing(train.TASKS[name]) is None]
+
+
+def _save(asked: argparse.Namespace, name: str, results: Any) -> None:
+    if asked.out is None:
+        return
+    about = {"python": platform.python_version(), "machine": platform.machine()}
+    for package in PACKAGES:
+        try:
+            about[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    options = {key: value for key, value in vars(asked).items() if key not in ("run", "out")}
+    contents = {"versions": about, "options": options, "results": results}
+    (asked.out / f"{name}.json").write_text(json.dumps(contents, indent=1) + "\n")
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()

@@ -1,0 +1,114 @@
+"""What is measured: our buffers and bare structures, SB3's buffer, and those of other libraries."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+from stable_baselines3.common.buffers import ReplayBuffer
+
+from sb3_per.buffers.prioritized import PrioritizedReplayBuffer
+from sb3_per.prioritization.proportional import Proportional
+from sb3_per.prioritization.rank_based import RankBased
+from sb3_per.prioritization.sampling import Scheme
+
+ALPHA, BETA = 0.6, 0.4
+ACTIONS = spaces.Discrete(4)
+
+
+class Contestant(Protocol):
+    """A full buffer, or the structure that finds out whom to draw."""
+
+    def sample(self, batch_size: int) -> Any:
+        """Draw; returns what ``update`` wants to know of the batch."""
+
+    def update(self, drawn: Any, td_errors: NDArray[np.float32]) -> None:
+        """Give the drawn transitions new TD errors, shape (B,)."""
+
+    def add(self) -> None:
+        """Put a new transition in the place of the oldest."""
+
+
+class Task(NamedTuple):
+    """What is stored."""
+
+    name: str
+    observations: spaces.Box
+    capacity: int
+
+    @property
+    def one(self) -> NDArray[Any]:
+        """An observation, in a batch of one."""
+        return np.ones((1, *self.observations.shape), dtype=self.observations.dtype)
+
+
+def flat(capacity: int) -> Task:
+    """Transitions of 8 floats."""
+    return Task("8 floats", spaces.Box(-1, 1, (8,), np.float32), capacity)
+
+
+def images(capacity: int) -> Task:
+    """Transitions of four stacked frames, as of Atari games."""
+    return Task("84 x 84 x 4 images", spaces.Box(0, 255, (84, 84, 4), np.uint8), capacity)
+
+
+class OfSB3:
+    """SB3's ``ReplayBuffer`` or one of ours."""
+
+    def __init__(self, buffer: ReplayBuffer, one: NDArray[Any]) -> None:
+        self.buffer, self._one = buffer, one
+        self._zero = np.zeros(1)
+        self._infos: list[dict[str, Any]] = [{}]
+        for _ in range(buffer.buffer_size):
+            self.add()
+
+    def sample(self, batch_size: int) -> Any:
+        return self.buffer.sample(batch_size)
+
+    def update(self, drawn: Any, td_errors: NDArray[np.float32]) -> None:
+        if isinstance(self.buffer, PrioritizedReplayBuffer):
+            self.buffer.update_priorities(drawn.slots, td_errors)
+
+    def add(self) -> None:
+        self.buffer.add(self._one, self._one, self._zero, self._zero, self._zero, self._infos)
+
+
+class Bare:
+    """One of our prioritizations, without the transitions."""
+
+    def __init__(self, kind: Callable[[int], Proportional | RankBased], capacity: int) -> None:
+        self._prioritization, self._capacity = kind(capacity), capacity
+        self._generator, self._scheme = np.random.default_rng(0), Scheme()
+        self._prioritization.insert(np.arange(capacity))
+        self._next = 0
+
+    def sample(self, batch_size: int) -> Any:
+        uniforms = self._generator.random(batch_size)
+        return self._prioritization.draw(self._scheme, batch_size, uniforms).slots
+
+    def update(self, drawn: Any, td_errors: NDArray[np.float32]) -> None:
+        self._prioritization.update(drawn, td_errors.astype(np.float64))
+
+    def add(self) -> None:
+        self._prioritization.insert(np.array([self._next]))
+        self._next = (self._next + 1) % self._capacity
+
+
+def buffers(task: Task) -> Iterator[tuple[str, Callable[[], Contestant]]]:
+    """Whole buffers by name, SB3's first, and again, to see what noise makes of it."""
+    arguments = (task.capacity, task.observations, ACTIONS, "cpu")
+
+    def ours(**options: Any) -> Contestant:
+        return OfSB3(PrioritizedReplayBuffer(*arguments, alpha=ALPHA, **options), task.one)
+
+    yield "SB3 uniform", lambda: OfSB3(ReplayBuffer(*arguments), task.one)
+    yield "SB3 uniform again", lambda: OfSB3(ReplayBuffer(*arguments), task.one)
+    yield "sb3-per proportional", ours
+    yield "sb3-per rank-based", lambda: ours(prioritization="rank")
+
+
+def structures(task: Task) -> Iterator[tuple[str, Callable[[], Contestant]]]:
+    """Bare structures by name."""
+    yield "sb3-per proportional, bare", lambda: Bare(Proportional, task.capacity)
+    yield "sb3-per rank-based, bare", lambda: Bare(RankBased, task.capacity)

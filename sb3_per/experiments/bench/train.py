@@ -1,0 +1,160 @@
+"""Environment steps per second of PERDQN and of DQN, in alternating slices of live models."""
+
+import importlib.util
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+from stable_baselines3 import DQN
+
+from sb3_per.algorithms.dqn import PERDQN
+from sb3_per.experiments.bench.quartiles import Quartiles, quartiles_of, table
+
+STOCK, FUSED = "DQN", "DQN, fused Adam"
+
+
+class Frames(gym.Env[NDArray[np.uint8], np.int64]):
+    """Random frames of the shape that Atari agents see, so that no time goes into a game."""
+
+    observation_space = spaces.Box(0, 255, (84, 84, 4), np.uint8)
+    action_space = spaces.Discrete(6)
+
+    def __init__(self) -> None:
+        shape = (64, *self.observation_space.shape)
+        self._frames = np.random.default_rng(0).integers(256, size=shape, dtype=np.uint8)
+        self._n_steps = 0
+
+    def reset(self, **kwargs: Any) -> tuple[NDArray[np.uint8], dict[str, Any]]:
+        self._n_steps = 0
+        return self._frames[0], {}
+
+    def step(self, action: np.int64) -> tuple[NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
+        self._n_steps += 1
+        reward = float(self._n_steps % 7 == 0)
+        return self._frames[self._n_steps % 64], reward, self._n_steps % 200 == 0, False, {}
+
+
+class Task(NamedTuple):
+    """What is learned, with which settings, in slices of how many steps."""
+
+    env: type[gym.Env[Any, Any]] | str
+    settings: dict[str, Any]
+    slice_steps: int
+    needs: str = "gymnasium"
+
+
+TASKS = {
+    # One update a step: nowhere else does an update's overhead weigh as much.
+    "CartPole": Task(
+        "CartPole-v1", {"policy": "MlpPolicy", "learning_starts": 100, "train_freq": 1}, 400
+    ),
+    # As RL-Zoo has it.
+    "LunarLander": Task(
+        "LunarLander-v3",
+        {
+            "policy": "MlpPolicy",
+            "learning_rate": 6.3e-4,
+            "batch_size": 128,
+            "buffer_size": 50_000,
+            "learning_starts": 0,
+            "target_update_interval": 250,
+            "train_freq": 4,
+            "gradient_steps": -1,
+            "exploration_fraction": 0.12,
+            "exploration_final_eps": 0.1,
+            "policy_kwargs": {"net_arch": [256, 256]},
+        },
+        400,
+        needs="Box2D",
+    ),
+    "images": Task(
+        Frames, {"policy": "CnnPolicy", "learning_starts": 100, "buffer_size": 5_000}, 100
+    ),
+}
+
+
+class Pace(NamedTuple):
+    """Microseconds a step, and steps per second over those of stock DQN and of the faster one."""
+
+    task: str
+    name: str
+    microseconds: Quartiles
+    over_stock: Quartiles  # of paired slices, as the next one
+    over_fused: Quartiles
+
+
+def contestants(task: Task, device: str) -> Iterator[tuple[str, DQN]]:
+    """Stock DQN first, and again, to see what noise makes of it."""
+    fused, plain = ({"optimizer_kwargs": {"fused": fused}} for fused in (True, False))
+    yield STOCK, make(DQN, task, device)
+    yield "DQN again", make(DQN, task, device)
+    yield FUSED, make(DQN, task, device, **fused)
+    yield "PERDQN", make(PERDQN, task, device)
+    yield "PERDQN, plain Adam", make(PERDQN, task, device, **plain)
+
+
+def make(algorithm: type[DQN], task: Task, device: str = "cpu", **policy_kwargs: Any) -> DQN:
+    """A model at the beginning of its training."""
+    settings = dict(task.settings)
+    settings["policy_kwargs"] = {**settings.get("policy_kwargs", {}), **policy_kwargs}
+    env = task.env if isinstance(task.env, str) else task.env()
+    return algorithm(env=env, seed=0, device=device, **settings)
+
+
+def missing(task: Task) -> str | None:
+    """The package that a task needs and that is not installed."""
+    return None if importlib.util.find_spec(task.needs) else task.needs
+
+
+def measure(name: str, n_rounds: int, device: str = "cpu") -> list[Pace]:
+    """
+    :param name: One of ``TASKS``.
+    :param n_rounds: In each, every model trains for one slice, in an order that is drawn anew.
+    :param device: Where the networks are. On a CPU its own time counts, which other programs do not
+        lengthen; elsewhere the clock on the wall, since waiting for the device is what costs.
+    """
+    task = TASKS[name]
+    clock = time.process_time if device == "cpu" else time.perf_counter
+    models = dict(contestants(task, device))
+    for model in models.values():
+        model.learn(3 * task.slice_steps)  # past the start, and through every kernel once
+    times: dict[str, list[float]] = {each: [] for each in models}
+    random, names = np.random.default_rng(0), list(models)
+    for _ in range(n_rounds):
+        for each in (names[i] for i in random.permutation(len(names))):
+            start = clock()
+            models[each].learn(task.slice_steps, reset_num_timesteps=False)
+            times[each].append(1e6 * (clock() - start) / task.slice_steps)
+    arrays = {each: np.array(times[each]) for each in models}
+    return [
+        Pace(
+            name,
+            each,
+            quartiles_of(arrays[each]),
+            quartiles_of(arrays[STOCK] / arrays[each]),
+            quartiles_of(arrays[FUSED] / arrays[each]),
+        )
+        for each in models
+    ]
+
+
+def summary(paces: list[Pace]) -> str:
+    """One task as a table."""
+    header = (paces[0].task, "us a step", "/ DQN", "low-high", "/ fused", "low-high")
+    rows = [
+        (
+            pace.name,
+            f"{pace.microseconds.median:.0f}",
+            *(
+                text
+                for ratio in (pace.over_stock, pace.over_fused)
+                for text in (f"{ratio.median:.2f}", f"{ratio.low:.2f}-{ratio.high:.2f}")
+            ),
+        )
+        for pace in paces
+    ]
+    return table(header, rows)

@@ -1,0 +1,116 @@
+"""``sb3-per cliffwalk``: run what is missing, then show all there is."""
+
+import argparse
+import multiprocessing
+import os
+import pathlib
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+
+from filelock import FileLock, Timeout
+from tqdm import tqdm
+
+from sb3_per.experiments.cliffwalk import methods, report, results
+from sb3_per.experiments.cliffwalk.cells import Family
+from sb3_per.experiments.common.command_line import Distinct, make_folder, whole_number
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """
+    Rerun the paper's Figures 1 and 2, or the same with networks.
+
+    :param arguments: By default those of this process.
+    """
+    asked = _parser().parse_args(arguments)
+    family = _family(asked)
+    default = "cliffwalk_networks" if asked.networks else "cliffwalk"
+    folder = asked.out or pathlib.Path("runs", default)
+    make_folder(folder)
+    try:
+        # Two at work in one folder would write over each other's results.
+        with FileLock(folder / ".lock", timeout=0):
+            run(family, folder, asked.jobs)
+    except Timeout as error:
+        raise SystemExit(f"another sb3-per cliffwalk is at work in {folder}") from error
+    report.show(folder)
+
+
+def run(family: Family, folder: pathlib.Path, n_jobs: int) -> None:
+    """
+    Make the runs whose outcomes the folder does not hold yet; each is written when it is done.
+
+    :param n_jobs: How many processes.
+    """
+    known = results.read(folder)
+    missing = [cell for cell in family.cells() if cell not in known]
+    # Started afresh: a forked process may inherit locks that nobody will ever release.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(n_jobs, context, _end_with_parent) as executor:
+        futures = {executor.submit(family.run, *cell): cell for cell in missing}
+        try:
+            for future in tqdm(as_completed(futures), total=len(missing), unit="run", leave=False):
+                known[futures[future]] = future.result()
+                results.write(folder, known)
+        finally:
+            executor.shutdown(cancel_futures=True)
+
+
+def _end_with_parent() -> None:
+    """A worker whose command was killed would wait for its next run for ever."""
+
+    def wait() -> None:
+        parent = multiprocessing.parent_process()
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def _family(asked: argparse.Namespace) -> Family:
+    """The family that is asked for, or the part of it."""
+    if asked.networks:
+        from sb3_per.experiments.cliffwalk import (
+            networks,  # torch takes seconds, which tables do not need
+        )
+
+        family = networks.FAMILY
+    else:
+        family = methods.FAMILY
+    given = {name: getattr(asked, name) for name in ("learners", "methods", "sizes", "n_seeds")}
+    for name in ("learners", "methods"):
+        unknown = {*(given[name] or ())} - {*getattr(family, name)}
+        if unknown:
+            choices = " ".join(getattr(family, name))
+            raise SystemExit(f"--{name} must be of {choices}, got {' '.join(sorted(unknown))}")
+    return family._replace(**{name: value for name, value in given.items() if value})
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="sb3-per cliffwalk",
+        description="How many updates each kind of replay needs to learn BlindCliffwalk: Figures 1 "
+        "and 2 of Schaul et al. (2016). Runs that the folder holds already are not made again.",
+    )
+    parser.add_argument(
+        "--networks", action="store_true", help="DQN against PERDQN, rather than tables"
+    )
+    parser.add_argument(
+        "--n",
+        dest="sizes",
+        type=whole_number(2, 20),
+        nargs="+",
+        action=Distinct,
+        help="numbers of states",
+    )
+    parser.add_argument("--seeds", dest="n_seeds", type=whole_number(1), help="how many seeds")
+    for option in ("--learners", "--methods"):
+        parser.add_argument(option, nargs="+", action=Distinct, help="by default all")
+    parser.add_argument("--jobs", type=whole_number(1), default=1, help="how many processes")
+    parser.add_argument(
+        "--out",
+        type=pathlib.Path,
+        help="folder of results and figures (default: runs/cliffwalk; runs/cliffwalk_networks)",
+    )
+    return parser

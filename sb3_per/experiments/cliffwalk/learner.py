@@ -1,0 +1,123 @@
+"""Q-learning on one transition at a time, until the values are right."""
+
+import numpy as np
+from numba import njit
+
+from sb3_per.experiments.cliffwalk.memory import Transitions, discount, transitions, true_values
+from sb3_per.prioritization.sum_tree import FloatArray, IntArray
+
+STEP_SIZE = 1 / 4
+INITIAL_SPREAD = 0.1
+# Mean squared error over all 2n values below which the task counts as learned.
+SOLVED = 1e-3
+
+
+class Learner:
+    """
+    Q-learning as in appendix B.1 of Schaul et al. (2016): step size 1/4, gamma = 1 - 1/n, all
+    parameters from N(0, 0.1) with 0.1 the standard deviation.
+
+    Tabular, Q(s, a) is one parameter. Linear, the features of a state are its one-hot vector and a
+    constant 1: Q(s, a) = w(s, a) + b(a), so that a step on one state moves all others that share
+    the action.
+
+    :param n: Number of states.
+    :param has_bias: Linear rather than tabular.
+    :param random: Draws the initial parameters.
+    """
+
+    def __init__(self, n: int, has_bias: bool, random: np.random.Generator) -> None:
+        self.values = random.normal(0.0, INITIAL_SPREAD, (n, 2))
+        if has_bias:
+            self.values += random.normal(0.0, INITIAL_SPREAD, 2)
+        self.n_updates = 0
+        self._has_bias = has_bias
+        self._discount = discount(n)
+        self._transitions = transitions(n)
+        self._truth = true_values(n)
+
+    @property
+    def error(self) -> float:
+        """Mean squared error over all 2n values."""
+        return float(_squared_error(self.values, self._truth) / self.values.size)
+
+    @property
+    def is_solved(self) -> bool:
+        """Whether the error is below 1e-3."""
+        return self.error < SOLVED
+
+    def replay(self, kinds: IntArray) -> FloatArray:
+        """
+        One update for each transition, in order, up to the one that solves the task.
+
+        :param kinds: Kinds of transitions, shape (B,).
+        :return: TD errors before each update that was made, shape (B,) or shorter.
+        """
+        td_errors = _replay(
+            self.values, kinds, self._transitions, self._discount, self._has_bias, self._truth
+        )
+        self.n_updates += len(td_errors)
+        return td_errors
+
+    def best_kind(self) -> int:
+        """:return: The transition whose update brings the values closest to the truth."""
+        return _best_kind(
+            self.values, self._transitions, self._discount, self._has_bias, self._truth
+        )
+
+
+@njit(cache=True)
+def _squared_error(values: FloatArray, truth: FloatArray) -> float:
+    total = 0.0
+    for state in range(len(values)):
+        for action in range(2):
+            total += (values[state, action] - truth[state, action]) ** 2
+    return total
+
+
+@njit(cache=True)
+def _update(
+    values: FloatArray, kind: int, known: Transitions, gamma: float, has_bias: bool
+) -> float:
+    """Returns the TD error before the update."""
+    state, action = kind // 2, kind % 2
+    target = known.rewards[kind]
+    next_state = known.next_states[kind]
+    if next_state >= 0:
+        target += gamma * max(values[next_state, 0], values[next_state, 1])
+    td_error = target - values[state, action]
+    values[state, action] += STEP_SIZE * td_error
+    if has_bias:
+        values[:, action] += STEP_SIZE * td_error
+    return float(td_error)
+
+
+@njit(cache=True)
+def _replay(
+    values: FloatArray,
+    kinds: IntArray,
+    known: Transitions,
+    gamma: float,
+    has_bias: bool,
+    truth: FloatArray,
+) -> FloatArray:
+    td_errors = np.empty(len(kinds))
+    for i in range(len(kinds)):
+        td_errors[i] = _update(values, kinds[i], known, gamma, has_bias)
+        if _squared_error(values, truth) < SOLVED * values.size:
+            return td_errors[: i + 1]
+    return td_errors
+
+
+@njit(cache=True)
+def _best_kind(
+    values: FloatArray, known: Transitions, gamma: float, has_bias: bool, truth: FloatArray
+) -> int:
+    best, smallest = 0, np.inf
+    for kind in range(values.size):
+        tried = values.copy()
+        _update(tried, kind, known, gamma, has_bias)
+        error = _squared_error(tried, truth)
+        if error < smallest:
+            best, smallest = kind, error
+    return best

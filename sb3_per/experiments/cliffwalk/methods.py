@@ -1,0 +1,102 @@
+"""Ways to choose the transition to learn from next, all with the same Q-learning."""
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from sb3_per.experiments.cliffwalk.cells import Family, Outcome
+from sb3_per.experiments.cliffwalk.learner import Learner
+from sb3_per.experiments.cliffwalk.memory import memory
+from sb3_per.prioritization.base import Prioritization
+from sb3_per.prioritization.proportional import Proportional
+from sb3_per.prioritization.rank_based import RankBased
+from sb3_per.prioritization.sampling import Scheme
+from sb3_per.prioritization.sum_tree import IntArray
+
+HAS_BIAS = {"tabular": False, "linear": True}
+
+# Far beyond what any method needs (uniform replay some 30 million for 20 states), for one that
+# would never end.
+MOST_UPDATES = 200_000_000
+# Uniform replay looks at no TD errors, so that its updates can be made many at a time.
+_MANY = 4096
+
+Method = Callable[[Learner, IntArray, np.random.Generator], None]
+
+
+def updates_needed(learner: str, method: str, n: int, seed: int) -> Outcome:
+    """
+    Learn once.
+
+    :param learner: One of ``HAS_BIAS``.
+    :param method: One of ``METHODS``.
+    :param n: Number of states.
+    :param seed: Of the memory's order, the initial values and the draws; memory and initial values
+        are the same for all methods.
+    :return: How many updates were made, and whether the values are right after them.
+    """
+    random = np.random.default_rng([n, seed])
+    pupil = Learner(n, HAS_BIAS[learner], random)
+    METHODS[method](pupil, memory(n, random), random)
+    return Outcome(pupil.n_updates, pupil.is_solved)
+
+
+def uniform(learner: Learner, kinds: IntArray, random: np.random.Generator) -> None:
+    """Learn from transitions drawn with equal chances."""
+    while _goes_on(learner):
+        learner.replay(kinds[random.integers(len(kinds), size=_MANY)])
+
+
+def oracle(learner: Learner, kinds: IntArray, random: np.random.Generator) -> None:
+    """
+    Learn from the transition whose update helps most, known in hindsight. The memory holds all 2n
+    kinds, so the best kind is the best of all its transitions.
+
+    It looks one update ahead. Where the best of all makes things no better, which happens with
+    linear values, it would stay for ever: it gives up.
+    """
+    error = np.inf
+    while _goes_on(learner) and learner.error < error:
+        error = learner.error
+        learner.replay(np.array([learner.best_kind()]))
+
+
+def prioritized(
+    learner: Learner,
+    kinds: IntArray,
+    random: np.random.Generator,
+    *,
+    prioritization: Callable[[int], Prioritization],
+    greedy: bool = False,
+) -> None:
+    """
+    Learn from transitions drawn by this library, one slot to a batch, without weights (beta = 0).
+
+    :param prioritization: Called with the number of slots.
+    :param greedy: Draw with 0 rather than random numbers: from ranks, always the largest TD error
+        as it was last seen.
+    """
+    priorities = prioritization(len(kinds))
+    priorities.insert(np.arange(len(kinds)))
+    while _goes_on(learner):
+        uniforms = np.zeros(1) if greedy else random.random(1)
+        slots = priorities.draw(Scheme(), 1, uniforms).slots
+        priorities.update(slots, learner.replay(kinds[slots]))
+
+
+METHODS: dict[str, Method] = {
+    "uniform": uniform,
+    "oracle": oracle,
+    "greedy": partial(prioritized, prioritization=RankBased, greedy=True),
+    "proportional_alpha0.6": partial(prioritized, prioritization=partial(Proportional, alpha=0.6)),
+    "proportional_alpha1.0": partial(prioritized, prioritization=partial(Proportional, alpha=1.0)),
+    "rank_alpha0.7": partial(prioritized, prioritization=partial(RankBased, alpha=0.7)),
+    "rank_alpha1.0": partial(prioritized, prioritization=partial(RankBased, alpha=1.0)),
+}
+
+FAMILY = Family((*HAS_BIAS,), (*METHODS,), range(2, 17), 20, updates_needed)
+
+
+def _goes_on(learner: Learner) -> bool:
+    return not learner.is_solved and learner.n_updates < MOST_UPDATES

@@ -1,0 +1,65 @@
+"""The figure: updates over the number of transitions, both on logarithmic axes."""
+
+import pathlib
+
+import numpy as np
+
+from sb3_per.experiments.cliffwalk import results
+from sb3_per.experiments.cliffwalk.cells import NAMES
+from sb3_per.experiments.cliffwalk.results import Spreads
+from sb3_per.experiments.common.command_line import NO_FIGURE
+
+FIGURE = "cliffwalk"
+# Okabe and Ito's colours, which the colour-blind can tell apart, and a line style each for print.
+STYLES = {
+    "uniform": ("#000000", "-"),
+    "DQN": ("#000000", "-"),
+    "PERDQN": ("#0072b2", "-"),
+    "oracle": ("#009e73", "-"),
+    "greedy": ("#cc79a7", "-"),
+    "proportional_alpha0.6": ("#0072b2", "-"),
+    "proportional_alpha1.0": ("#56b4e9", "--"),
+    "rank_alpha0.7": ("#d55e00", "-"),
+    "rank_alpha1.0": ("#e69f00", "--"),
+}
+
+
+def draw(spreads: Spreads, folder: pathlib.Path) -> str:
+    """
+    Draw medians as lines, smallest to largest as bands, a panel for each learner.
+
+    :return: Where the figure is, or what has to be installed first.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return NO_FIGURE
+    learners = results.learners_of(spreads)
+    figure = Figure(figsize=(5 * len(learners), 4.4), layout="constrained")
+    panels = figure.subplots(1, len(learners), sharey=True, squeeze=False)[0]
+    for panel, learner in zip(panels, learners, strict=True):
+        for method in results.methods_of(spreads, learner):
+            color, style = STYLES[method]
+            x, median, smallest, largest = _curve(spreads, learner, method)
+            panel.fill_between(x, smallest, largest, color=color, alpha=0.15, linewidth=0)
+            panel.plot(x, median, style, color=color, label=NAMES[method], marker=".")
+        panel.set_xscale("log")
+        panel.set_yscale("log")
+        panel.set_title(NAMES[learner])
+        panel.set_xlabel("transitions in the memory, one of them rewarded")
+        panel.grid(alpha=0.3)
+        panel.legend(frameon=False, fontsize="small")
+    panels[0].set_ylabel("updates until the values are right")
+    for suffix in ("png", "svg"):
+        figure.savefig(folder / f"{FIGURE}.{suffix}", dpi=130)
+    return f"Figure: {folder / FIGURE}.png and .svg"
+
+
+def _curve(spreads: Spreads, learner: str, method: str) -> np.ndarray:
+    """Transitions, median, smallest and largest, for each n at which most seeds learned."""
+    points = [
+        (results.n_transitions(n), spread.median, spread.smallest, spread.largest)
+        for (of, by, n), spread in spreads.items()
+        if of == learner and by == method and np.isfinite(spread.median)
+    ]
+    return np.array(points).reshape(-1, 4).T

@@ -1,0 +1,115 @@
+"""The command line of ``sb3-per compare``."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+from rich.console import Console
+
+from sb3_per.experiments.common.command_line import make_folder, whole_number
+from sb3_per.experiments.common.devices import device_that_is_here
+from sb3_per.experiments.compare import declare, report, results
+from sb3_per.experiments.compare.engine import LocalEngine, Outcome
+from sb3_per.experiments.compare.progress import RunDisplay
+from sb3_per.experiments.compare.results import DamagedResult, MixedResults
+from sb3_per.experiments.compare.run import run
+from sb3_per.experiments.compare.section import SuiteError
+from sb3_per.experiments.compare.suite import Cell, Suite, cells
+from sb3_per.experiments.compare.zoo_check import check_with_zoo
+
+
+def main() -> None:
+    """
+    Run what ``sys.argv`` asks for.
+
+    :raises SystemExit: with a message if that cannot be done; with 1 if a cell has failed.
+    """
+    asked = _parser().parse_args()
+    try:
+        asked.command(asked)
+    except (SuiteError, MixedResults, DamagedResult, OSError) as error:
+        raise SystemExit(f"sb3-per compare: {error}") from error
+    except KeyboardInterrupt:
+        raise SystemExit("interrupted; the same command goes on with the rest") from None
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="sb3-per compare",
+        description="Train the variants that a suite declares, and report on them.",
+    )
+    commands = parser.add_subparsers(required=True, metavar="run | report")
+
+    of_run = commands.add_parser("run", help="train what a suite declares; goes on where it was")
+    of_run.add_argument("suite", help=f"{', '.join(declare.names())}, or your own YAML file")
+    of_run.add_argument(
+        "--seeds",
+        type=whole_number(1),
+        help="how many (default: the suite's, or as many as the run folder has if these are more)",
+    )
+    of_run.add_argument(
+        "--jobs", type=whole_number(1), default=1, help="cells at a time (default: 1)"
+    )
+    of_run.add_argument("--out", type=Path, help="run folder (default: runs/SUITE)")
+    of_run.add_argument(
+        "--device", type=device_that_is_here, default="cpu", help="torch's (default: cpu)"
+    )
+    of_run.set_defaults(command=_run)
+
+    of_report = commands.add_parser("report", help="figures, tables and a verdict")
+    of_report.add_argument("folder", type=Path, help="run folder")
+    of_report.add_argument("--out", type=Path, help="(default: FOLDER/report)")
+    of_report.set_defaults(command=_report)
+    return parser
+
+
+def _run(asked: argparse.Namespace) -> None:
+    suite = declare.load(asked.suite)
+    check_with_zoo(suite, asked.suite)
+    folder = asked.out or Path("runs", suite.name)
+    make_folder(folder)
+    suite = _with_all_seeds(suite, asked.seeds, folder)
+    try:
+        # Two runs at work in one folder would train the same cells, into the same files.
+        with FileLock(folder / ".lock", timeout=0):
+            grid = cells(suite)
+            todo = results.unfinished(folder, grid)
+            declare.save(suite, folder / results.SUITE)
+            failed = _train(todo, len(grid) - len(todo), asked, folder)
+    except Timeout as error:
+        raise SystemExit(f"sb3-per compare: another run is at work in {folder}") from error
+    n_finished = len(grid) - len(failed)
+    sys.stdout.write(f"{n_finished} of {len(grid)} cells are finished.\n")
+    n_others = len(results.strangers(folder, grid))
+    if n_others:
+        sys.stdout.write(f"Results that are not in this grid, and left alone: {n_others}.\n")
+    sys.stdout.write(f"Next: sb3-per compare report {folder}\n")
+    for outcome in failed:
+        sys.stderr.write(f"\n{outcome.cell}: {outcome.error}\n")
+    if failed:
+        raise SystemExit(1)
+
+
+def _with_all_seeds(suite: Suite, asked: int | None, folder: Path) -> Suite:
+    """
+    :param asked: How many seeds; None for the suite's, or as many as the folder's run has, which
+        who goes on with it shall not lose.
+    :raises SuiteError: if the folder is that of another suite.
+    """
+    kept = folder / results.SUITE
+    before = declare.load(str(kept)) if kept.is_file() else suite
+    if before.name != suite.name:
+        raise SuiteError(f"{folder} is the run folder of {before.name!r}, not of {suite.name!r}")
+    return declare.with_seeds(suite, asked or max(suite.seeds, before.seeds))
+
+
+def _train(todo: list[Cell], n_done: int, asked: argparse.Namespace, folder: Path) -> list[Outcome]:
+    engine = LocalEngine(folder, asked.device)
+    with RunDisplay(todo, n_done, asked.jobs, Console()) as display:
+        return run(todo, engine, asked.jobs, display)
+
+
+def _report(asked: argparse.Namespace) -> None:
+    for line in report.write(asked.folder, asked.out or asked.folder / "report"):
+        sys.stdout.write(f"{line}\n")

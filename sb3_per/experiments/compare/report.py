@@ -1,0 +1,207 @@
+"""From a run folder to a report: figures, tables and what may be claimed from them."""
+
+import itertools
+import textwrap
+from collections.abc import Iterator, Sequence, Sized
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sb3_per.experiments.compare import declare, figures, results, tables
+from sb3_per.experiments.compare.scores import FINAL_EVALUATIONS, Run, run_of
+from sb3_per.experiments.compare.section import SuiteError
+from sb3_per.experiments.compare.statistics import LEAST_RUNS
+from sb3_per.experiments.compare.suite import Cell, Suite, cells
+from sb3_per.experiments.compare.summary import MARGIN, Comparison, compare, contrasts
+from sb3_per.saving.archive import new_file
+
+_METHOD = f"""\
+Scores are 0 at a random policy's return and 1 at the solved one (below). *final* is the mean of a
+run's last {FINAL_EVALUATIONS} evaluations, *area* the mean of all of them. IQM: interquartile mean
+over environments and seeds; of seeds, those that both variants have finished everywhere. Brackets
+and bands hold 95 % bootstrap intervals (percentile, resampling the runs within each environment);
+of fewer than {LEAST_RUNS} runs there are none. The probability of improvement P is that of a run of
+the variant over a run of the baseline, mean over environments; ties count half.
+
+"Better" and "worse" are claimed only where the interval of P lies on one side of 0.5,
+"non-inferior" where that of the difference of IQMs lies above -{MARGIN}, and nothing with fewer
+than {LEAST_RUNS} seeds. Since the interquartile mean leaves out the worst quarter of all runs,
+which may be all of one environment, "non-inferior" is also withheld where an environment of its own
+has an interval of P below 0.5 and one of the difference that reaches below -{MARGIN}: it is named.
+Claims are not corrected for their number. With five seeds in one environment, two equal variants
+are told apart in about one comparison of ten rather than of twenty, and seeds that are added after
+a look at the report make that more.
+
+A threshold is reached at the first evaluation whose mean return is as large; runs that never do
+count as beyond the end. Steps per second leave evaluations out; CPU seconds are what a busy machine
+distorts least."""
+_FAIR = """\
+Within an environment all variants share hyperparameters, network, steps, seeds and evaluation. What
+differs is this:"""
+_ALGORITHMS = """\
+Between the algorithms more differs: `per_dqn` updates parameters by torch's fused Adam, `dqn` by
+its plain one, the same formula with other rounding (it is faster, which the steps per second show);
+and `per_dqn` draws batches from a random stream of its own, where `dqn` takes them from the one
+that also says when to explore. Either moves single runs as another seed does, and the `per_dqn`
+variants of a seed begin with the same exploration, so that they share some of their luck."""
+
+
+class _Contents(NamedTuple):
+    suite: Suite
+    runs: list[Run]
+    missing: list[Cell]
+    strangers: list[Path]
+    found: list[dict[str, Any]]
+
+
+def write(folder: Path, out: Path) -> list[str]:
+    """
+    Write the report of a run folder: ``report.md``, figures as PNG and SVG, ``runs.csv``. It is a
+    function of the folder's files alone.
+
+    :param folder: Where ``run`` has worked.
+    :param out: Where to; files of the same names are replaced.
+    :return: What it says in short, in lines of at most 80 characters; the last one is a path.
+    :raises SuiteError: if ``folder`` is no run folder, or holds no result yet.
+    :raises MixedResults: if a result was made with other settings than the suite's.
+    :raises DamagedResult: if a result is not what a worker has written.
+    :raises OSError: if ``out`` cannot be made, before anything is computed.
+    """
+    contents = _read(folder)
+    out.mkdir(parents=True, exist_ok=True)
+    suite, runs = contents.suite, contents.runs
+    comparisons = compare(suite, runs, contents.missing)
+    gains = contrasts(suite, runs, contents.missing)
+    with figures.own_style():
+        figures.curves(suite, runs, out / "curves")
+        figures.intervals(suite, comparisons, out / "intervals")
+        figures.gains(suite, gains, out / "gains")
+    tables.write_csv(tables.of_runs(runs), out / "runs.csv")
+    parts = [*_heading(contents), *_gains(suite, gains)]
+    parts += [*_findings(contents, comparisons), *_settings(contents)]
+    with new_file(out / "report.md") as file:
+        file.write(("\n\n".join([*parts, *_made_by(contents)]) + "\n").encode())
+    said = [
+        f"{suite.name}: {_progress(contents)}",
+        *(f"Failed or not yet run: {line}" for line in tables.seeds_of(contents.missing)),
+        *_left_out(contents),
+        *_claims(suite, comparisons),
+    ]
+    return [*itertools.chain(*map(_wrapped, said)), f"{out / 'report.md'}"]
+
+
+def _read(folder: Path) -> _Contents:
+    if not (folder / results.SUITE).is_file():
+        raise SuiteError(f"{folder} must be a run folder, but it holds no {results.SUITE}")
+    suite = declare.load(str(folder / results.SUITE))
+    grid = cells(suite)
+    each = [(cell, results.read(folder, cell)) for cell in grid]
+    finished = [(cell, result) for cell, result in each if result is not None]
+    if not finished:
+        raise SuiteError(f"{folder} holds no result yet")
+    return _Contents(
+        suite=suite,
+        runs=[
+            run_of(cell, found, suite.environments[cell.environment]) for cell, found in finished
+        ],
+        missing=[cell for cell, result in each if result is None],
+        strangers=results.strangers(folder, grid),
+        found=[result for _, result in finished],
+    )
+
+
+def _progress(contents: _Contents) -> str:
+    n_runs = len(contents.runs)
+    return f"{n_runs} of {n_runs + len(contents.missing)} runs are finished."
+
+
+def _claims(suite: Suite, comparisons: Sequence[Comparison]) -> Iterator[str]:
+    for each in comparisons:
+        if each.improvement is not None:
+            probability = tables.text(each.improvement)
+            yield f"{each.measure}: {each.variant}, P(better than {suite.baseline}) {probability}"
+            yield f"    {each.claim}"
+
+
+def _wrapped(line: str) -> list[str]:
+    return textwrap.wrap(line, 80, subsequent_indent="    ", break_on_hyphens=False)
+
+
+def _heading(contents: _Contents) -> Iterator[str]:
+    suite = contents.suite
+    yield f"# {suite.name}\n\n{suite.about}"
+    yield (
+        f"{_count(suite.variants, 'variant')} in {_count(suite.environments, 'environment')} with "
+        f"{_count(range(suite.seeds), 'seed')}. {_progress(contents)}"
+    )
+    if contents.missing:
+        listed = "\n".join(f"- {line}" for line in tables.seeds_of(contents.missing))
+        yield f"**The grid is incomplete.** Failed or not yet run:\n\n{listed}"
+    yield from _left_out(contents)
+
+
+def _left_out(contents: _Contents) -> Iterator[str]:
+    if contents.strangers:
+        what = _count(contents.strangers, "result")
+        yield f"Left out, since the suite does not have them: {what} in the folder."
+
+
+def _count(things: Sized, name: str) -> str:
+    return f"{len(things)} {name}{'s' if len(things) != 1 else ''}"
+
+
+def _gains(suite: Suite, gains: Sequence[Comparison]) -> Iterator[str]:
+    if gains:
+        yield tables.markdown(tables.of_contrasts(suite, gains))
+        yield "![what each part adds](gains.png)"
+
+
+def _findings(contents: _Contents, comparisons: Sequence[Comparison]) -> Iterator[str]:
+    suite = contents.suite
+    if comparisons:
+        yield tables.markdown(tables.of_suite(suite, comparisons))
+        yield f"![probability of improvement over {suite.baseline}](intervals.png)"
+    else:
+        yield "No variant has a run in every environment yet: nothing is said of the whole suite."
+    yield "![learning curves](curves.png)"
+    yield tables.markdown(tables.of_environments(suite, contents.runs))
+    yield _METHOD
+
+
+def _settings(contents: _Contents) -> Iterator[str]:
+    yield f"## What is compared\n\n{_FAIR}"
+    yield tables.markdown(tables.of_variants(contents.suite))
+    if {"dqn", "per_dqn"} <= {each.algorithm for each in contents.suite.variants.values()}:
+        yield _ALGORITHMS
+    yield tables.markdown(tables.of_tasks(contents.suite, contents.runs))
+    for name, each in contents.suite.environments.items():
+        yield f"Shared in {name}: {tables.listed(each.hyperparameters | each.env_kwargs)}"
+
+
+def _made_by(contents: _Contents) -> Iterator[str]:
+    every: dict[str, dict[str, None]] = {}
+    for result in contents.found:
+        for name, value in (result["versions"] | result["machine"]).items():
+            every.setdefault(name, {})[str(value)] = None
+    hours = sum(run.cpu_seconds for run in contents.runs) / 3600
+    yield (
+        f"Trained in {hours:.1f} CPU hours. `sb3-per compare run {results.SUITE} --out FOLDER` "
+        "with the file from the run folder trains the same again."
+    )
+    yield "Made with " + ", ".join(f"{name} {' and '.join(each)}" for name, each in every.items())
+    n_untold = sum("built" not in result for result in contents.found)
+    if n_untold:
+        yield f"{n_untold} runs do not tell which defaults their models were built with."
+    for variant, environment in _built_differently(contents):
+        yield f"**The runs of {variant} in {environment} differ in defaults of their models.**"
+    mixed = [name for name, each in every.items() if len(each) > 1]
+    if mixed:
+        yield f"**The runs differ in {', '.join(mixed)} as well.**"
+
+
+def _built_differently(contents: _Contents) -> list[tuple[str, str]]:
+    built: dict[tuple[str, str], list[object]] = {}
+    for run, result in zip(contents.runs, contents.found, strict=True):
+        found = built.setdefault((run.cell.variant, run.cell.environment), [])
+        if result.get("built") not in (None, *found):
+            found.append(result["built"])
+    return [names for names, found in built.items() if len(found) > 1]

@@ -1,0 +1,143 @@
+"""The run folder: where each cell's files are, and its result as JSON."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from sb3_per.experiments.compare.suite import Cell, gym_id
+from sb3_per.saving.archive import new_file
+
+SUITE = "suite.yml"
+OUTPUT = "output.txt"
+_RESULT = "result.json"
+_FORMAT = 1
+
+
+class MixedResults(ValueError):
+    """A run folder holds a result that was made with other settings than the suite's."""
+
+
+class DamagedResult(ValueError):
+    """A run folder holds a result file that is not as ``write`` has left it."""
+
+
+class _Absent:
+    """What a key that is not there holds, which differs from null."""
+
+    def __repr__(self) -> str:
+        return "absent"
+
+
+_ABSENT = _Absent()
+
+
+def cell_folder(folder: Path, cell: Cell) -> Path:
+    """
+    :return: A cell's own folder, in RL-Zoo's layout below one folder for each variant, so that
+        ``all_plots``, ``plot_train`` and ``enjoy`` find it; their ``--exp-id`` is seed + 1.
+    """
+    name = f"{gym_id(cell.environment).replace('/', '-')}_{cell.seed + 1}"
+    algorithm: str = cell.settings["algorithm"]
+    return folder / cell.variant / algorithm / name
+
+
+def write(folder: Path, cell: Cell, measured: dict[str, Any]) -> None:
+    """
+    Write a cell's result, which makes it a finished one.
+
+    :param measured: Beside the settings, what JSON can hold.
+    """
+    text = json.dumps({"format": _FORMAT, "settings": cell.settings, **measured}, indent=1)
+    with new_file(cell_folder(folder, cell) / _RESULT) as file:
+        file.write(f"{text}\n".encode())
+
+
+def read(folder: Path, cell: Cell) -> dict[str, Any] | None:
+    """
+    :return: What ``write`` has written; None for a cell that is not finished.
+    :raises MixedResults: if it was made with other settings or by another format.
+    :raises DamagedResult: if it was cut short or changed.
+    """
+    path = cell_folder(folder, cell) / _RESULT
+    if not path.is_file():
+        return None
+    result = _loaded(path)
+    if result.get("format") != _FORMAT:
+        raise MixedResults(f"{path} must have format {_FORMAT}, got {result.get('format')!r}")
+    # JSON has no tuples, and the suite's own values have not been through JSON.
+    expected = json.loads(json.dumps(cell.settings))
+    different = list(_differences(result.get("settings"), expected))
+    if different:
+        raise MixedResults(
+            f"{path} was made with other settings than the suite's: {'; '.join(different)}. "
+            "Run into another folder, or delete what is to be made again"
+        )
+    _check_measured(path, result, cell)
+    return result
+
+
+def _loaded(path: Path) -> dict[str, Any]:
+    try:
+        result = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # no UTF-8, or no JSON
+        raise _damaged(path, f"it must be JSON ({error})") from error
+    if not isinstance(result, dict):
+        raise _damaged(path, f"it must hold an object, got {result!r}")
+    return result
+
+
+def _check_measured(path: Path, result: dict[str, Any], cell: Cell) -> None:
+    """:raises DamagedResult: if what a report needs is not there, or not as declared."""
+    budget, each = cell.settings["steps"], cell.settings["evaluation"]
+    try:
+        steps, returns = result["evaluations"]["steps"], result["evaluations"]["returns"]
+        numbers = [result["steps_per_second"], result["steps_per_cpu_second"]]
+        numbers += [result["seconds"]["cpu"], *(one for some in returns for one in some)]
+        is_finite = all(math.isfinite(number) for number in numbers)
+        shape = [len(steps), *map(len, returns)]
+        in_budget = [step for step in steps if step <= budget]
+        result["evaluation_is_greedy"], result["versions"], result["machine"]
+    except (KeyError, TypeError) as error:
+        raise _damaged(path, f"it must hold what was measured ({error!r})") from error
+    if not is_finite:
+        raise _damaged(path, "its numbers must be finite")
+    expected = [*range(each["every"], budget + 1, each["every"])]
+    if in_budget != expected:
+        rule = f"evaluations must be {each['every']} steps apart, {len(expected)} of them"
+        raise _damaged(path, f"{rule}, got {steps}")
+    if shape != [len(returns), *[each["episodes"]] * len(returns)]:
+        raise _damaged(path, f"evaluations must be of {each['episodes']} episodes each")
+
+
+def _damaged(path: Path, rule: str) -> DamagedResult:
+    return DamagedResult(f"{path}: {rule}. Delete it, and its cell is trained again")
+
+
+def unfinished(folder: Path, cells: list[Cell]) -> list[Cell]:
+    """
+    :return: The cells without a result.
+    :raises MixedResults: as ``read``.
+    :raises DamagedResult: as ``read``.
+    """
+    return [cell for cell in cells if read(folder, cell) is None]
+
+
+def strangers(folder: Path, cells: list[Cell]) -> list[Path]:
+    """:return: Result files of cells that are not in the grid."""
+    known = {cell_folder(folder, cell) / _RESULT for cell in cells}
+    return sorted(set(folder.glob(f"*/*/*/{_RESULT}")) - known)
+
+
+def _differences(found: Any, expected: Any, path: str = "") -> list[str]:
+    if not (isinstance(found, dict) and isinstance(expected, dict)):
+        return [] if found == expected else [f"{path} was {found!r} and is {expected!r}"]
+    return [
+        difference
+        for key in {**expected, **found}
+        for difference in _differences(
+            found.get(key, _ABSENT),
+            expected.get(key, _ABSENT),
+            f"{path}.{key}" if path else key,
+        )
+    ]

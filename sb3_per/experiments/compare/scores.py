@@ -1,0 +1,83 @@
+"""From a result file to the numbers that are compared."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sb3_per.experiments.compare.suite import Cell, Environment
+
+FloatArray = NDArray[np.float64]
+FINAL_EVALUATIONS = 3  # how many evaluations, the last ones, make a run's final score
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """
+    A finished cell. Scores are returns, 0 at the suite's random policy and 1 where it is solved.
+
+    :param steps: At which it was evaluated, shape (E,). Training by whole episodes goes on to the
+        end of one; what is evaluated then is left out.
+    :param returns: Mean over the episodes of each evaluation, shape (E,).
+    :param final_return: Mean of the last three of them.
+    :param final: The same as a score.
+    :param area: Mean score over all evaluations: since they are evenly spaced, the area under the
+        learning curve in units of the whole training.
+    :param reached: Steps at the first evaluation that reaches the suite's threshold, infinity if
+        none does (the run is censored at its end).
+    :param is_greedy: Whether evaluations explore no more; RL-Zoo decides that by environment.
+    """
+
+    cell: Cell
+    steps: NDArray[np.int64]
+    returns: FloatArray
+    final_return: float
+    final: float
+    area: float
+    reached: float
+    steps_per_second: float
+    steps_per_cpu_second: float
+    cpu_seconds: float
+    is_greedy: bool
+
+
+def run_of(cell: Cell, result: dict[str, Any], environment: Environment) -> Run:
+    """
+    :param result: What the worker has written.
+    :param environment: The cell's, of the suite.
+    :return: Its numbers.
+    """
+    steps = np.array(result["evaluations"]["steps"])
+    in_budget = steps <= environment.steps
+    steps = steps[in_budget]  # (E,)
+    returns = np.mean(result["evaluations"]["returns"], axis=1)[in_budget]  # (E,)
+    zero, one = environment.score.random, environment.score.solved
+    scores = (returns - zero) / (one - zero)  # (E,)
+    # Rounded, so that a mean of thresholds is one, however its episodes were added.
+    hits = steps[np.round(returns - environment.threshold, 9) >= 0]
+    return Run(
+        cell=cell,
+        steps=steps,
+        returns=returns,
+        final_return=float(returns[-FINAL_EVALUATIONS:].mean()),
+        # Rounded, so that equal returns are ties, whatever the order in which they were added.
+        final=round(float(scores[-FINAL_EVALUATIONS:].mean()), 9),
+        area=round(float(scores.mean()), 9),
+        reached=float(hits[0]) if hits.size else np.inf,
+        steps_per_second=result["steps_per_second"],
+        steps_per_cpu_second=result["steps_per_cpu_second"],
+        cpu_seconds=result["seconds"]["cpu"],
+        is_greedy=result["evaluation_is_greedy"],
+    )
+
+
+def censored_median(reached: FloatArray) -> float:
+    """
+    Median of times of which some are only known to lie beyond the end, which all runs share: there
+    the estimate of Kaplan and Meier (1958) is the smallest time that half of the runs have reached.
+
+    :param reached: Infinite for censored runs, shape (n,).
+    :return: Infinite if fewer than half of the runs have reached it.
+    """
+    return float(np.sort(reached)[(len(reached) + 1) // 2 - 1])

@@ -1,0 +1,169 @@
+"""What the runs say of each variant, and what may be claimed from it."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+
+from sb3_per.experiments.compare.scores import Run
+from sb3_per.experiments.compare.statistics import (
+    LEAST_RUNS,
+    Estimate,
+    Strata,
+    difference,
+    improvement,
+    pooled_mean,
+)
+from sb3_per.experiments.compare.suite import Cell, Suite
+
+MARGIN = 0.05  # of the normalised score: a smaller loss counts as none
+MEASURES: tuple[Literal["final", "area"], ...] = ("final", "area")
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """
+    One variant, or what it adds to another one, by one measure over the whole suite.
+
+    :param variant: Its name, or that of the contrast.
+    :param n_seeds: Of how many: those that it and the other one have finished everywhere.
+    :param score: Interquartile mean.
+    :param difference: From the baseline's, or the other's; None for the baseline itself.
+    :param improvement: Probability of improvement over it; None for the baseline itself.
+    :param claim: In words.
+    """
+
+    variant: str
+    measure: str
+    n_seeds: int
+    score: Estimate
+    difference: Estimate | None
+    improvement: Estimate | None
+    claim: str
+
+
+def select(runs: Sequence[Run], variant: str, environment: str) -> list[Run]:
+    """:return: The finished runs of a variant in an environment."""
+    wanted = (variant, environment)
+    return [run for run in runs if (run.cell.variant, run.cell.environment) == wanted]
+
+
+def compare(suite: Suite, runs: Sequence[Run], missing: Sequence[Cell]) -> list[Comparison]:
+    """
+    :param runs: The finished cells.
+    :param missing: The others of the grid.
+    :return: For each measure each variant that has finished a seed in every environment, as the
+        baseline has, which comes along.
+    """
+    pairs = {variant: (variant, suite.baseline) for variant in suite.variants}
+    return _comparisons(suite, runs, missing, pairs)
+
+
+def contrasts(suite: Suite, runs: Sequence[Run], missing: Sequence[Cell]) -> list[Comparison]:
+    """:return: The same for the suite's contrasts."""
+    pairs = {name: (each.variant, each.over) for name, each in suite.contrasts.items()}
+    return _comparisons(suite, runs, missing, pairs)
+
+
+def _comparisons(
+    suite: Suite,
+    runs: Sequence[Run],
+    missing: Sequence[Cell],
+    pairs: Mapping[str, tuple[str, str]],
+) -> list[Comparison]:
+    unfinished = {cell.variant for cell in missing}
+    comparisons = []
+    for measure in MEASURES:
+        for name, pair in pairs.items():
+            scores, others = _scores(suite, runs, measure, pair)
+            if len(scores[0]) > 0:
+                against = None if pair[0] == pair[1] else others
+                is_whole = not unfinished.intersection(pair)
+                comparisons.append(
+                    _comparison(name, measure, scores, against, is_whole, [*suite.environments])
+                )
+    return comparisons
+
+
+def _scores(
+    suite: Suite, runs: Sequence[Run], measure: str, pair: tuple[str, str]
+) -> tuple[Strata, Strata]:
+    """
+    Scores of two variants, of the seeds that both have finished in every environment: in a grid
+    that is not finished, the one would otherwise be measured on easier tasks than the other.
+    """
+    by_cell = {(run.cell.variant, run.cell.environment, run.cell.seed): run for run in runs}
+    seeds = [
+        seed
+        for seed in range(suite.seeds)
+        if all((each, name, seed) in by_cell for each in pair for name in suite.environments)
+    ]
+    scores, others = (
+        [
+            np.array([getattr(by_cell[variant, name, seed], measure) for seed in seeds])
+            for name in suite.environments
+        ]
+        for variant in pair
+    )
+    return scores, others
+
+
+def _comparison(
+    variant: str,
+    measure: str,
+    scores: Strata,
+    baseline: Strata | None,
+    is_whole: bool,
+    environments: Sequence[str],
+) -> Comparison:
+    n_seeds = len(scores[0])
+    if baseline is None:
+        return Comparison(variant, measure, n_seeds, pooled_mean(scores), None, None, "")
+    improved, differs = improvement(scores, baseline), difference(scores, baseline)
+    worse_in = [
+        environment
+        for environment, own, other in zip(environments, scores, baseline, strict=True)
+        if improvement([own], [other]).high < 0.5 and difference([own], [other]).low <= -MARGIN
+    ]
+    return Comparison(
+        variant=variant,
+        measure=measure,
+        n_seeds=n_seeds,
+        score=pooled_mean(scores),
+        difference=differs,
+        improvement=improved,
+        claim=claim(
+            improved,
+            differs,
+            # In a single one this is what the other two say.
+            worse_in if len(environments) > 1 else [],
+            n_seeds,
+            is_whole,
+        ),
+    )
+
+
+def claim(
+    improved: Estimate, differs: Estimate, worse_in: Sequence[str], n_seeds: int, is_whole: bool
+) -> str:
+    """
+    :param improved: Probability of improvement over the baseline.
+    :param differs: How much larger the interquartile mean is.
+    :param worse_in: Environments in which it is worse, and maybe by more than the margin: the
+        interquartile mean leaves out the worst quarter of all runs, which they may be.
+    :param n_seeds: In every environment, of either variant.
+    :param is_whole: Whether no cell of the two is missing: a run that crashes may be a bad one.
+    :return: What may be said.
+    """
+    if n_seeds < LEAST_RUNS:
+        return f"no claim can be made: fewer than {LEAST_RUNS} seeds"
+    if not is_whole:
+        return "no claim can be made: cells are missing"
+    loses_little = differs.low > -MARGIN and not worse_in
+    if improved.low > 0.5:
+        said = "better" if loses_little else "better, but not shown to be non-inferior"
+    else:
+        said = "worse" if improved.high < 0.5 else "no difference shown"
+        said += ", non-inferior" if loses_little else ""
+    return f"{said}; worse in {', '.join(worse_in)}" if worse_in else said

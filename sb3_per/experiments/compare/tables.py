@@ -1,0 +1,206 @@
+"""The numbers of a report as rows, for Markdown and for CSV."""
+
+import csv
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sb3_per.experiments.compare.scores import Run, censored_median
+from sb3_per.experiments.compare.statistics import Estimate, improvement, pooled_mean
+from sb3_per.experiments.compare.suite import Cell, Suite
+from sb3_per.experiments.compare.summary import MEASURES, Comparison, select
+
+Row = dict[str, Any]
+
+
+def of_suite(suite: Suite, comparisons: Sequence[Comparison]) -> list[Row]:
+    """:return: A row for each variant and measure, over all environments."""
+    return [
+        {
+            "measure": each.measure,
+            "variant": each.variant,
+            "IQM": each.score,
+            f"IQM - {suite.baseline}'s": _finely(each.difference),
+            f"P(better than {suite.baseline})": each.improvement,
+            "claim": each.claim,
+        }
+        for each in comparisons
+    ]
+
+
+def of_contrasts(suite: Suite, comparisons: Sequence[Comparison]) -> list[Row]:
+    """:return: A row for each contrast and measure, over all environments."""
+    return [
+        {
+            "measure": each.measure,
+            "gain of": each.variant,
+            "variants": " over ".join(dataclasses.astuple(suite.contrasts[each.variant])),
+            "difference of IQM": _finely(each.difference),
+            "P(better)": each.improvement,
+            "claim": each.claim,
+        }
+        for each in comparisons
+    ]
+
+
+def _finely(differs: Estimate | None) -> str:
+    """:return: A difference with digits that tell which side of the margin it lies on."""
+    if differs is None:
+        return ""
+    value, low, high = (f"{each + 0.0:.3f}" for each in differs)
+    return value if math.isnan(differs.low) else f"{value} [{low}, {high}]"
+
+
+def of_environments(suite: Suite, runs: Sequence[Run]) -> list[Row]:
+    """:return: A row for each environment and variant, in the environment's own units."""
+    rows = []
+    for name, environment in suite.environments.items():
+        for variant in suite.variants:
+            found = select(runs, variant, name)
+            row: Row = {"environment": name, "variant": variant, "seeds": len(found)}
+            if found:
+                row |= _in_own_units(found, environment.steps)
+            others = select(runs, suite.baseline, name)
+            if found and others and variant != suite.baseline:
+                for measure in MEASURES:
+                    own, other = (
+                        np.array([getattr(run, measure) for run in each])
+                        for each in (found, others)
+                    )
+                    column = f"{measure}: P(better than {suite.baseline})"
+                    row[column] = improvement([own], [other])
+            rows.append(row)
+    return rows
+
+
+def _in_own_units(found: list[Run], steps: int) -> Row:
+    reached = np.array([run.reached for run in found])
+    median = censored_median(reached)
+    beyond = f"> {steps:,}"  # runs that never reached the threshold end there
+    n_reached = int(np.isfinite(reached).sum())
+    return {
+        "final return (IQM)": pooled_mean([np.array([run.final_return for run in found])]),
+        "steps to threshold (median)": beyond if math.isinf(median) else f"{median:,.0f}",
+        "reached": f"{n_reached} of {len(found)}",
+        "steps/s": float(np.median([run.steps_per_second for run in found])),
+        "steps/CPU s": float(np.median([run.steps_per_cpu_second for run in found])),
+    }
+
+
+def seeds_of(cells: Sequence[Cell]) -> list[str]:
+    """:return: A line for each environment: of which variants the cells are, and which seeds."""
+    seeds: dict[str, dict[str, list[int]]] = {}
+    for cell in cells:
+        seeds.setdefault(cell.environment, {}).setdefault(cell.variant, []).append(cell.seed)
+    return [
+        f"{environment}, seeds: "
+        + "; ".join(f"{variant} {_ranges(found)}" for variant, found in variants.items())
+        for environment, variants in seeds.items()
+    ]
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """:return: Rising numbers as text: 1, 3-5."""
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and number == ranges[-1][-1] + 1:
+            ranges[-1][1:] = [number]
+        else:
+            ranges.append([number])
+    return ", ".join("-".join(map(str, each)) for each in ranges)
+
+
+def of_runs(runs: Sequence[Run]) -> list[Row]:
+    """:return: A row for each run; a threshold that was not reached is left empty."""
+    return [
+        {
+            "variant": run.cell.variant,
+            "environment": run.cell.environment,
+            "seed": run.cell.seed,
+            "final_return": run.final_return,
+            "final_score": run.final,
+            "area_score": run.area,
+            "steps_to_threshold": "" if math.isinf(run.reached) else int(run.reached),
+            "steps_per_second": run.steps_per_second,
+            "steps_per_cpu_second": run.steps_per_cpu_second,
+            "cpu_seconds": run.cpu_seconds,
+        }
+        for run in runs
+    ]
+
+
+def of_variants(suite: Suite) -> list[Row]:
+    """:return: A row for each variant: what differs."""
+    return [
+        {
+            "variant": name,
+            "RL-Zoo algorithm": variant.algorithm,
+            "overrides": listed(variant.overrides),
+            "multiplied": listed(variant.scale),
+        }
+        for name, variant in suite.variants.items()
+    ]
+
+
+def of_tasks(suite: Suite, runs: Sequence[Run]) -> list[Row]:
+    """:return: A row for each environment: what is shared."""
+    explores = {run.cell.environment for run in runs if not run.is_greedy}
+    return [
+        {
+            "environment": name,
+            "steps": f"{each.steps:,}",
+            "evaluated every": f"{each.evaluation.every:,}",
+            "episodes": each.evaluation.episodes,
+            "evaluated policy": "still explores" if name in explores else "greedy",
+            "random": each.score.random,
+            "solved": each.score.solved,
+            "threshold": each.threshold,
+            "from": each.score.source,
+        }
+        for name, each in suite.environments.items()
+    ]
+
+
+def listed(values: Mapping[str, object]) -> str:
+    return ", ".join(f"`{key}={value}`" for key, value in values.items())
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """:return: A table with the columns of all rows."""
+    columns = _columns(rows)
+    lines = [columns, ["---"] * len(columns)]
+    lines += [[text(row.get(column)) for column in columns] for row in rows]
+    return "\n".join(f"| {' | '.join(map(_in_a_cell, line))} |" for line in lines)
+
+
+def _in_a_cell(words: str) -> str:
+    return " ".join(words.split()).replace("|", "\\|")
+
+
+def write_csv(rows: Sequence[Row], path: Path) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, _columns(rows))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _columns(rows: Sequence[Row]) -> list[str]:
+    return list(dict.fromkeys(column for row in rows for column in row))
+
+
+def text(value: object) -> str:
+    """:return: A number with a sensible count of digits, an estimate with its interval."""
+    if isinstance(value, Estimate) and math.isnan(value.low):
+        return _number(value.value)
+    if isinstance(value, Estimate):
+        return f"{_number(value.value)} [{_number(value.low)}, {_number(value.high)}]"
+    return _number(value) if isinstance(value, float) else "" if value is None else str(value)
+
+
+def _number(value: float) -> str:
+    digits = 2 if abs(value) < 10 else 1
+    return f"{round(value, digits) + 0.0:,.{digits}f}"  # + 0.0: no negative zero

@@ -1,0 +1,142 @@
+"""One cell, in a process of its own: trained and evaluated by RL-Zoo, measured, written down."""
+
+import json
+import os
+import platform
+import shutil
+import signal
+import sys
+import threading
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch as th
+from stable_baselines3.common.utils import set_random_seed
+
+from sb3_per import zoo
+from sb3_per.buffers.prioritized import PrioritizedReplayBuffer
+from sb3_per.experiments.compare import experiment, results
+from sb3_per.experiments.compare.stopwatch import Clock, Stamp, pace
+from sb3_per.experiments.compare.suite import Cell
+from sb3_per.saving.buffer_files import buffer_options
+
+PACKAGES = ("sb3-per", "stable-baselines3", "rl-zoo3", "torch", "numpy", "numba", "gymnasium")
+_OF_ENVIRONMENTS = ("Box2D", "MinAtar", "minigrid", "ale-py")
+
+
+def main() -> None:
+    """
+    Train the cell whose JSON is the first line of the standard input.
+
+    The input stays open as long as who started this process lives: at its end nobody waits for the
+    result any more, and the process ends, however its parent has died.
+    """
+    # Ctrl-C reaches the whole process group; RL-Zoo takes it for a wish to stop and save.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    request = json.loads(sys.stdin.readline())
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    train(Cell(*request["cell"]), Path(request["folder"]), request["device"])
+
+
+def _end_with_parent() -> None:
+    # Not sys.stdin.read: at its end the interpreter would wait for the lock that it holds.
+    while os.read(sys.stdin.fileno(), 1):
+        pass
+    os._exit(1)
+
+
+def train(cell: Cell, folder: Path, device: str) -> None:
+    """
+    Run one cell and write its result.
+
+    :param folder: The run folder; of what an earlier try has left there only the output stays.
+    :param device: torch's.
+    :raises RuntimeError: if the training ended early, or a return is not finite.
+    """
+    zoo.register()
+    experiment.import_for(cell.environment)
+    th.set_num_threads(1)
+    set_random_seed(cell.settings["seed"])
+    place = results.cell_folder(folder, cell)
+    _clear(place)
+    manager = experiment.manager(cell, folder, device)
+    model, _ = manager.setup_experiment()
+    before, after = Stamp(manager.eval_freq), Stamp(manager.eval_freq)
+    manager.callbacks = [before, *manager.callbacks, after]
+
+    start = Clock.now()
+    manager.learn(model)
+    whole = Clock(*np.subtract(Clock.now(), start))
+    if model.num_timesteps < cell.settings["steps"]:
+        raise RuntimeError(f"the training must not end early, got {model.num_timesteps} steps")
+    manager.save_trained_model(model)
+    evaluating = Clock(*np.subtract(after.clocks, before.clocks).sum(axis=0))
+    results.write(
+        folder,
+        cell,
+        {
+            "evaluations": _evaluations(place),
+            "evaluation_is_greedy": manager.deterministic_eval,
+            **pace(model.num_timesteps, whole, evaluating),
+            "built": _built(model),
+            "versions": _versions(),
+            "machine": {"device": str(model.device), "platform": _platform()},
+        },
+    )
+
+
+def _clear(place: Path) -> None:
+    place.mkdir(parents=True, exist_ok=True)
+    for path in place.iterdir():
+        if path.name == results.OUTPUT:
+            continue
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def _evaluations(place: Path) -> dict[str, Any]:
+    with np.load(place / "evaluations.npz") as file:
+        if not np.isfinite(file["results"]).all():
+            raise RuntimeError(f"returns must be finite, got {file['results'].tolist()}")
+        return {
+            "steps": file["timesteps"].tolist(),
+            "returns": file["results"].tolist(),
+            "lengths": file["ep_lengths"].tolist(),
+        }
+
+
+def _built(model: Any) -> dict[str, Any]:
+    """What the settings leave to defaults, which another version may have changed."""
+    group, buffer = model.policy.optimizer.param_groups[0], model.replay_buffer
+    schedule = ("beta_initial", "beta_final", "beta_fraction", "double_q", "max_grad_norm", "tau")
+    built = {
+        "model": {name: getattr(model, name) for name in schedule if hasattr(model, name)},
+        "optimizer": {name: value for name, value in group.items() if name != "params"},
+        "buffer": {},
+    }
+    if isinstance(buffer, PrioritizedReplayBuffer):
+        kind = type(buffer.prioritization).__name__
+        built["buffer"] = {"prioritization": kind, **buffer_options(buffer)}
+    return dict(json.loads(json.dumps(built, default=str)))
+
+
+def _platform() -> str:
+    return "-".join([platform.system(), platform.machine(), *platform.libc_ver()])
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in (*PACKAGES, *_OF_ENVIRONMENTS):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,26 @@
+"""The prioritizations that go by a name."""
+
+from collections.abc import Callable
+from typing import Any
+
+from sb3_per.prioritization.base import Prioritization
+from sb3_per.prioritization.proportional import Proportional
+from sb3_per.prioritization.rank_based import RankBased
+from sb3_per.rules import require
+
+PRIORITIZATIONS: dict[str, Callable[..., Prioritization]] = {
+    "proportional": Proportional,
+    "rank": RankBased,
+}
+PRIORITIZATION_NAMES: dict[Any, str] = {kind: name for name, kind in PRIORITIZATIONS.items()}
+
+
+def kind_of(prioritization: str | Callable[..., Prioritization]) -> Callable[..., Prioritization]:
+    """
+    :param prioritization: A name, or whatever makes one.
+    :raises ValueError: for another name, and for what cannot be called.
+    """
+    names = [*PRIORITIZATIONS]  # a list looks for what has no hash, too
+    is_known = callable(prioritization) or prioritization in names
+    require(is_known, f"prioritization must be one of {names} or a class", prioritization)
+    return PRIORITIZATIONS[prioritization] if isinstance(prioritization, str) else prioritization

@@ -1,0 +1,1 @@
+"""Files: buffers without pickle, and checkpoints of whole runs."""

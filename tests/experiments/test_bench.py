@@ -1,0 +1,352 @@
+import itertools
+import json
+import sys
+from collections import Counter
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from sb3_per.experiments.bench import (
+    command,
+    contestants,
+    memory,
+    ops,
+    peers,
+    profile,
+    quartiles,
+    train,
+)
+from sb3_per.experiments.bench.quartiles import Quartiles
+
+
+def test_quartiles_cut_five_numbers_at_the_second_third_and_fourth():
+    assert quartiles.quartiles_of([50.0, 10.0, 30.0, 20.0, 40.0]) == (20.0, 30.0, 40.0)
+
+
+def test_columns_of_a_table_line_up():
+    lines = quartiles.table(("name", "us"), [("a", "1"), ("longer", "1000")]).splitlines()
+
+    assert lines == [
+        "| name   |   us |",
+        "|--------|------|",
+        "| a      |    1 |",
+        "| longer | 1000 |",
+    ]
+
+
+class Clock:
+    """Time that passes only where somebody says so."""
+
+    now = 0.0
+
+    def perf_counter(self):
+        return self.now
+
+
+class Slow(NamedTuple):
+    """A contestant that notes what is asked of it, and takes as many microseconds as it costs."""
+
+    clock: Clock
+    costs: dict
+    calls: list
+
+    def sample(self, batch_size):
+        self._note("sample", batch_size)
+        return "drawn"
+
+    def update(self, drawn, td_errors):
+        self._note("update", drawn, len(td_errors))
+
+    def add(self):
+        self._note("add")
+
+    def _note(self, operation, *arguments):
+        self.calls.append((operation, *arguments))
+        self.clock.now += 1e-6 * self.costs[operation]
+
+
+def test_a_step_is_a_sample_an_update_and_four_additions(monkeypatch):
+    monkeypatch.setattr(ops, "time", clock := Clock())
+    slow, fast = {"sample": 5, "update": 1, "add": 0.5}, {"sample": 2, "update": 0, "add": 0.5}
+    entered = {ops.UNIFORM: Slow(clock, fast, []), "other": Slow(clock, slow, [])}
+
+    uniform, other, *_ = ops.measure(contestants.flat(10), entered, batches=[32, 64], n_rounds=5)
+
+    step = [("sample", 32), ("update", "drawn", 32), *[("add",)] * 4]
+    assert entered["other"].calls[:6] == step
+    assert entered["other"].calls == entered[ops.UNIFORM].calls
+    assert len(entered["other"].calls) == 5 * 2 * len(step)
+    assert uniform.step_over_uniform is None
+    assert other.step.median == pytest.approx(5 + 1 + 4 * 0.5)
+    assert other.step_over_uniform.median == pytest.approx(8 / 4)
+
+
+def test_nobody_runs_after_the_same_one_every_time(monkeypatch):
+    monkeypatch.setattr(ops, "time", clock := Clock())
+    costs, order = {"sample": 1, "update": 1, "add": 1}, []
+    entered = {name: Slow(clock, costs, []) for name in "abc"}
+    monkeypatch.setattr(ops, "_step", lambda one, *_: order.append(one) or (1.0, 1.0, 1.0))
+
+    ops.measure(contestants.flat(10), entered, batches=[32], n_rounds=30)
+
+    names = [next(name for name, each in entered.items() if each is one) for one in order]
+    rounds = {tuple(names[i : i + 3]) for i in range(0, 90, 3)}
+    assert len(rounds) == 6
+
+
+@pytest.mark.parametrize("task", [contestants.flat(64), contestants.images(64)])
+def test_all_of_ours_take_part_full(task):
+    entered, left_out = ops.enter(task)
+
+    costs = ops.measure(task, entered, batches=[8], n_rounds=3)
+
+    ours = {
+        f"sb3-per {kind}{end}" for kind in ("proportional", "rank-based") for end in ("", ", bare")
+    }
+    assert {cost.name for cost in costs} >= ours | {"SB3 uniform", "SB3 uniform again"}
+    assert {cost.name for cost in costs} | set(left_out) >= {"cpprb", "torchrl's trees, bare"}
+    assert all(each.buffer.full for each in entered.values() if isinstance(each, contestants.OfSB3))
+    assert all(cost.sample.median > 0 and cost.add.median > 0 for cost in costs)
+
+
+def test_what_cannot_be_imported_is_left_out_by_name(monkeypatch):
+    def missing():
+        raise ImportError("No module named 'other'")
+
+    monkeypatch.setattr(ops, "peers", lambda task: [("Other", "other", missing)])
+
+    entered, left_out = ops.enter(contestants.flat(16))
+
+    assert "Other" not in entered
+    assert left_out == {"Other": "other cannot be imported: No module named 'other'"}
+
+
+@pytest.mark.parametrize(
+    "name", ["cpprb", "Tianshou", "torchrl's trees, bare", "Tianshou's tree, bare"]
+)
+def test_a_peer_draws_what_was_updated(name):
+    make = {each: make for each, _, make in peers.peers(contestants.flat(64))}[name]
+    try:
+        peer = make()
+    except ImportError as problem:
+        pytest.skip(f"{name} is not there: {problem}")
+
+    for _ in range(20):
+        peer.update(np.arange(64), np.where(np.arange(64) == 7, 1e6, 1e-6).astype(np.float32))
+
+    assert (np.asarray(peer.sample(32)) == 7).mean() > 0.9
+
+
+def test_images_are_not_asked_of_peers():
+    _, left_out = ops.enter(contestants.images(16))
+
+    assert set(left_out) == {name for name, _, _ in peers.peers(contestants.images(16))}
+
+
+PACE = train.Pace(
+    "CartPole",
+    "DQN",
+    Quartiles(1900.0, 2000.0, 2100.0),
+    Quartiles(1.104, 1.206, 1.306),
+    Quartiles(0.95, 1.05, 1.15),
+)
+
+
+class Paced(NamedTuple):
+    """A model whose slices take so many CPU seconds, as the clock is told."""
+
+    clock: list
+    seconds: float
+
+    def learn(self, n_steps, reset_num_timesteps=True):
+        self.clock[0] += self.seconds
+
+
+def test_a_model_that_needs_half_the_time_makes_twice_the_steps(monkeypatch):
+    clock = [0.0]
+    seconds = {"DQN": 0.8, "PERDQN": 0.4, "DQN, fused Adam": 0.6}
+    models = [(name, Paced(clock, each)) for name, each in seconds.items()]
+    monkeypatch.setattr(train, "contestants", lambda task, device: models)
+    monkeypatch.setattr(train.time, "process_time", lambda: clock[0])
+
+    stock, ours, _ = train.measure("CartPole", n_rounds=3)
+
+    assert stock.over_stock == (1.0, 1.0, 1.0)
+    assert ours.over_stock.median == pytest.approx(2.0)
+    assert ours.over_fused.median == pytest.approx(1.5)
+    assert ours.microseconds.median == pytest.approx(0.4e6 / 400)
+
+
+def test_no_model_trains_after_the_same_one_every_time(monkeypatch):
+    turns = []
+
+    class Noting(NamedTuple):
+        name: str
+
+        def learn(self, n_steps, reset_num_timesteps=True):
+            turns.append(self.name)
+
+    names = ["DQN", "PERDQN", "DQN, fused Adam"]
+    models = [(name, Noting(name)) for name in names]
+    monkeypatch.setattr(train, "contestants", lambda task, device: models)
+    monkeypatch.setattr(train.time, "process_time", itertools.count(1).__next__)
+
+    train.measure("CartPole", n_rounds=30)
+
+    pairs = Counter(itertools.pairwise(turns[3:]))
+    assert {pair for pair in pairs if pair[0] != pair[1]} == {*itertools.permutations(names, 2)}
+    assert max(pairs.values()) < 30
+
+
+def test_contestants_of_a_task_differ_in_nothing_but_their_name_and_adam():
+    models = dict(train.contestants(train.TASKS["CartPole"], "cpu"))
+
+    adam = {name: model.policy.optimizer.param_groups[0]["fused"] for name, model in models.items()}
+    assert adam == {
+        "DQN": None,
+        "DQN again": None,
+        "DQN, fused Adam": True,
+        "PERDQN": True,
+        "PERDQN, plain Adam": False,
+    }
+    assert (
+        len(
+            {(model.batch_size, model.train_freq, model.learning_rate) for model in models.values()}
+        )
+        == 1
+    )
+
+
+def test_a_profile_finds_the_time_of_every_job():
+    jobs = profile.profile("CartPole", n_steps=200)
+
+    for algorithm in ("DQN", "PERDQN"):
+        common = set(jobs[algorithm]) - {"update_priorities"}
+        assert all(jobs[algorithm][job] > 0 for job in common), jobs[algorithm]
+        assert jobs[algorithm]["all"] > jobs[algorithm]["train() in all"]
+    assert jobs["PERDQN"]["update_priorities"] > 0 == jobs["DQN"]["update_priorities"]
+
+
+def test_ops_prints_tables_and_writes_json_and_a_plot(monkeypatch, tmp_path, capsys):
+    arguments = [
+        "ops",
+        "--capacities",
+        "32",
+        "64",
+        "--batches",
+        "4",
+        "--images",
+        "32",
+        "--rounds",
+        "3",
+        "--out",
+    ]
+    monkeypatch.setattr(sys, "argv", ["sb3-per bench", *arguments, str(tmp_path)])
+
+    command.main()
+
+    assert "## 84 x 84 x 4 images, 32 stored" in capsys.readouterr().out
+    results = json.loads((tmp_path / "ops.json").read_text())
+    assert {cost["capacity"] for cost in results["results"]} == {32, 64}
+    assert "numba" in results["versions"]
+    assert (tmp_path / "ops.png").stat().st_size > 10_000
+    assert "</svg>" in (tmp_path / "ops.svg").read_text()
+
+
+def test_without_matplotlib_the_install_that_brings_it_is_named(monkeypatch, tmp_path, capsys):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    arguments = [
+        "ops",
+        "--capacities",
+        "32",
+        "--batches",
+        "4",
+        "--images",
+        "0",
+        "--rounds",
+        "3",
+        "--out",
+    ]
+    monkeypatch.setattr(sys, "argv", ["sb3-per bench", *arguments, str(tmp_path)])
+
+    command.main()
+
+    assert (tmp_path / "ops.json").is_file()
+    assert 'pip install "sb3-per[plots]"' in capsys.readouterr().out
+
+
+def test_what_was_measured_before_stays_beside_another_task(monkeypatch, tmp_path):
+    """Each task has a file, which says with which options it was made."""
+    monkeypatch.setattr(train, "measure", lambda name, n_rounds, device: [PACE._replace(task=name)])
+    for task, rounds in (("CartPole", 3), ("images", 4)):
+        arguments = ["train", "--tasks", task, "--rounds", str(rounds), "--out", str(tmp_path)]
+        monkeypatch.setattr(sys, "argv", ["sb3-per bench", *arguments])
+        command.main()
+
+    first, second = (
+        json.loads((tmp_path / f"train_{task}.json").read_text()) for task in ("cartpole", "images")
+    )
+    assert first["options"] == {"rounds": 3, "device": "cpu", "tasks": ["CartPole"]}
+    assert first["results"][0]["task"] == "CartPole"
+    assert second["options"]["rounds"] == 4
+
+
+def test_speeds_fit_into_a_terminal_over_both_dqns():
+    lines = train.summary([PACE, PACE._replace(name="PERDQN, plain Adam")]).splitlines()
+
+    assert [cell.strip() for cell in lines[2].split("|")[1:-1]] == [
+        "DQN",
+        "2000",
+        "1.21",
+        "1.10-1.31",
+        "1.05",
+        "0.95-1.15",
+    ]
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("train --device gpu0", "must be a device of torch's, got 'gpu0'"),
+        ("train --device cuda:99", "must be a device that is here, got 'cuda:99'"),
+    ],
+)
+def test_a_device_that_is_not_there_is_refused(monkeypatch, capsys, line, message):
+    monkeypatch.setattr(sys, "argv", ["sb3-per bench", *line.split()])
+
+    with pytest.raises(SystemExit, match="2"):
+        command.main()
+
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("what", ["train --rounds 1", "profile --steps 100"])
+def test_a_task_whose_package_is_missing_is_left_out_by_name(what, monkeypatch, capsys):
+    task = train.TASKS["LunarLander"]._replace(needs="no_such_package")
+    monkeypatch.setitem(train.TASKS, "LunarLander", task)
+    monkeypatch.setattr(
+        sys, "argv", ["sb3-per bench", *what.split(), "--tasks", "LunarLander", "CartPole"]
+    )
+
+    command.main()
+
+    printed = capsys.readouterr().out
+    assert "LunarLander is left out: no_such_package is not installed" in printed
+    assert "PERDQN" in printed
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows does not tell of resident memory")
+def test_memory_counts_what_prioritization_takes_beyond_the_transitions():
+    proportional = memory.measure("proportional", capacity=4096, n_steps=10)
+
+    # A float64 for each slot, an eighth of that above it and so on, and a byte of the draw log.
+    assert proportional.bytes_per_slot == pytest.approx(8 * 8 / 7 + 1, abs=1.5)
+
+
+def test_memory_tells_of_growth(monkeypatch):
+    kilobytes = iter([10_000, 12_500])
+    monkeypatch.setattr(memory, "_resident_kilobytes", lambda: next(kilobytes))
+
+    assert memory.measure("rank", capacity=64, n_steps=10).grown_megabytes == 2.5

@@ -1,0 +1,445 @@
+"""``sb3-per compare`` as people type it, trained for real: finished, broken, killed, resumed."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from filelock import FileLock
+from gymnasium.envs.registration import EnvSpec
+from huggingface_sb3 import EnvironmentName
+from stable_baselines3 import DQN
+
+from examples import overestimation
+from sb3_per import cli
+from sb3_per.experiments.common.devices import device_that_is_here
+from sb3_per.experiments.compare import command, declare, results, worker
+from sb3_per.experiments.compare.suite import Cell, Evaluation, Variant
+
+STEPS = [300, 600, 900, 1200]
+KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows has none
+IN_PROC = pytest.mark.skipif(not Path("/proc").exists(), reason="looks for processes in /proc")
+
+
+def start(folder, *arguments):
+    """In a process group of its own, as a terminal would start it."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "sb3_per", *map(str, arguments)],
+        cwd=folder,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "MPLBACKEND": "agg"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        preexec_fn=heed_ctrl_c,
+    )
+
+
+def heed_ctrl_c():
+    """Whatever a shell starts in the background ignores it, and so does all that this starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def output_of(process, *, status=0):
+    printed = process.communicate()[0]
+    assert process.returncode == status, printed
+    return printed
+
+
+def smaller_smoke(path):
+    """Our smoke suite with one seed and a fourth of the steps, and a variant that cannot learn."""
+    suite = declare.load("smoke")
+    short = dataclasses.replace(
+        suite.environments["CartPole-v1"], steps=STEPS[-1], evaluation=Evaluation(STEPS[0], 2)
+    )
+    # Its first batch is of more transitions than there are.
+    too_early = {"learning_starts": 10, "replay_buffer_kwargs": {"replacement": False}}
+    wrong = Variant("per_dqn", {**too_early, "batch_size": 1000}, {})
+    variants = {**suite.variants, "wrong": wrong}
+    environments = {"CartPole-v1": short}
+    small = dataclasses.replace(suite, seeds=1, environments=environments, variants=variants)
+    declare.save(small, path)
+    return path.name
+
+
+def run(folder, *options):
+    return start(folder, "compare", "run", "small.yml", "--out", "out", *options)
+
+
+def folder_of(folder, variant):
+    algorithm = "dqn" if variant == "dqn" else "per_dqn"
+    return folder / "out" / variant / algorithm / "CartPole-v1_1"
+
+
+def result_of(folder, variant):
+    return json.loads((folder_of(folder, variant) / "result.json").read_text())
+
+
+def wait_for(condition):
+    end = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def workers_of(process):
+    task = Path("/proc", str(process.pid), "task", str(process.pid), "children")
+    return [int(pid) for pid in task.read_text().split()]
+
+
+def is_alive(pid):
+    try:
+        state = Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+@pytest.fixture
+def small(tmp_path):
+    smaller_smoke(tmp_path / "small.yml")
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """A folder with a run of three cells, of which one fails, and what it printed."""
+    folder = tmp_path_factory.mktemp("ran")
+    smaller_smoke(folder / "small.yml")
+    return folder, output_of(run(folder, "--jobs", 2), status=1)
+
+
+@pytest.mark.slow
+def test_a_failing_cell_is_told_with_its_traceback_and_the_others_finish(ran):
+    folder, printed = ran
+
+    assert "2/3, " in printed
+    assert "Next: sb3-per compare report out\n" in printed
+    assert "wrong, CartPole-v1, seed 0: exit status 1, all output in " in printed
+    assert "Traceback (most recent call last)" in printed
+    assert "ValueError: this sample needs 1000 drawable transitions" in printed
+    assert not (folder_of(folder, "wrong") / "result.json").exists()
+
+
+@pytest.mark.slow
+def test_a_result_holds_returns_over_time_cost_versions_and_exact_hyperparameters(ran):
+    folder, _ = ran
+    result = result_of(folder, "per")
+
+    assert result["evaluations"]["steps"] == STEPS
+    assert np.shape(result["evaluations"]["returns"]) == (4, 2)
+    assert result["evaluations"]["returns"] == result["evaluations"]["lengths"]  # CartPole's reward
+    seconds = result["seconds"]
+    assert 0 < seconds["wall_of_evaluations"] < seconds["wall"]
+    assert result["steps"] == 1280  # whole rollouts of 256
+    training = seconds["wall"] - seconds["wall_of_evaluations"]
+    assert result["steps_per_second"] == pytest.approx(1280 / training)
+    assert {"sb3-per", "stable-baselines3", "rl-zoo3", "torch"} <= set(result["versions"])
+    used = declare.load("smoke").environments["CartPole-v1"].hyperparameters
+    assert result["settings"]["hyperparameters"] == used
+    # Defaults, which no setting names: Adam's and the buffer's.
+    assert result["built"]["optimizer"]["eps"] == 1e-8
+    buffer = result["built"]["buffer"]
+    assert (buffer["alpha"], buffer["weight_normalization"]) == (0.6, "batch")
+    assert (buffer["prioritization"], buffer["stratified"]) == ("Proportional", True)
+    assert result_of(folder, "dqn")["built"]["buffer"] == {}
+
+
+@pytest.mark.slow
+def test_variants_start_from_equal_networks_and_are_evaluated_on_equal_episodes(ran):
+    folder, _ = ran
+    dqn, per = (result_of(folder, variant)["evaluations"]["returns"] for variant in ("dqn", "per"))
+
+    # Learning starts after 1,000 steps, and the networks of the end know what was learned.
+    assert dqn[:3] == per[:3]
+    ends = [
+        next((folder / "out" / variant).glob("*/*/CartPole-v1.zip")) for variant in ("dqn", "per")
+    ]
+    networks = [zipfile.ZipFile(end).read("policy.pth") for end in ends]
+    assert networks[0] != networks[1]
+
+
+@pytest.mark.slow
+def test_a_report_of_real_runs_says_what_is_missing(ran):
+    folder, _ = ran
+
+    printed = output_of(start(folder, "compare", "report", "out"))
+
+    assert "smoke: 2 of 3 runs are finished." in printed
+    assert "no claim can be made: fewer than 5 seeds" in printed
+    text = (folder / "out" / "report" / "report.md").read_text()
+    assert "- CartPole-v1, seeds: wrong 0" in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("all_plots", "-a", "dqn", "per_dqn", "-e", "CartPole-v1", "-f", "out/dqn", "out/per"),
+        ("plot_train", "-a", "per_dqn", "-e", "CartPole-v1", "-f", "out/per", "-w", "2"),
+        ("enjoy", "--algo", "per_dqn", "--env", "CartPole-v1", "-f", "out/per", "--exp-id", "1"),
+    ],
+)
+def test_rl_zoos_commands_read_the_run_folder(ran, command):
+    folder, _ = ran
+    options = {"all_plots": ("-print", "--no-display"), "enjoy": ("--no-render", "-n", "300")}
+
+    printed = output_of(start(folder, *command, *options.get(command[0], ())))
+
+    expected = {"all_plots": "CartPole-v1-PER_DQN-out/per: 1", "enjoy": "Mean reward: "}
+    assert expected.get(command[0], "") in printed
+    assert "not found" not in printed
+    assert "No data" not in printed
+    assert "No artists" not in printed  # an empty plot
+
+
+@pytest.mark.slow
+def test_promises_of_trained_networks_stand_beside_what_they_earn(ran, capsys):
+    folder, _ = ran
+
+    found = overestimation.main(folder / "out", "CartPole-v1")
+
+    # A reward of 1 a step: the discounted return is (1 - gamma^return) / (1 - gamma).
+    promised, earned, undiscounted = found["per"][0]
+    assert [*found] == ["dqn", "per"]
+    assert 0 < promised < 100
+    assert 8 <= undiscounted <= 500
+    assert earned <= (1 - 0.99**undiscounted) / (1 - 0.99)  # Jensen, over the episodes
+    row = f"| per | 1 | {promised:.1f} | {earned:.1f} | {undiscounted:.1f} | {promised:.1f} |"
+    assert row in capsys.readouterr().out
+
+
+def test_promises_heed_a_name_with_a_slash_and_a_limit_of_steps(tmp_path, monkeypatch):
+    own = EnvSpec("own/CartPole-v1", entry_point="gymnasium.envs.classic_control:CartPoleEnv")
+    monkeypatch.setitem(gym.registry, own.id, own)
+    model = DQN("MlpPolicy", own.id, buffer_size=1)
+    with torch.no_grad():
+        model.q_net.q_net[-1].weight.zero_()
+        model.q_net.q_net[-1].bias.copy_(torch.tensor([3.0, 2.0]))
+    run = tmp_path / "dqn" / "dqn" / "own-CartPole-v1_1"
+    run.mkdir(parents=True)
+    model.save(run / "own-CartPole-v1")
+
+    found = overestimation.main(tmp_path, own.id, "5")
+
+    # A pole that is always pushed to the left stands for eight steps or more.
+    earned = 1 + 0.99 + 0.99**2 + 0.99**3 + 0.99**4
+    assert found["dqn"][0].tolist() == pytest.approx([3, earned, 5])
+
+
+@pytest.mark.slow
+def test_a_run_that_was_killed_ends_with_what_an_undisturbed_one_has(ran, small):
+    undisturbed, _ = ran
+    process = run(small)
+    wait_for(lambda: (folder_of(small, "per") / "evaluations.npz").exists())
+    os.killpg(process.pid, KILL)
+    process.communicate()
+    finished = folder_of(small, "dqn") / "result.json"
+    before = finished.stat().st_mtime_ns
+    assert not (folder_of(small, "per") / "result.json").exists()
+    (folder_of(small, "per") / "left_behind.zip").touch()
+
+    printed = output_of(run(small), status=1)
+
+    assert "dqn, CartPole-v1" not in printed
+    assert finished.stat().st_mtime_ns == before
+    assert not (folder_of(small, "per") / "left_behind.zip").exists()
+    for variant in ("dqn", "per"):
+        again, expected = result_of(small, variant), result_of(undisturbed, variant)
+        assert again["evaluations"] == expected["evaluations"]
+        assert again["settings"] == expected["settings"]
+
+
+@pytest.mark.slow
+@IN_PROC
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM, KILL])
+def test_no_cell_trains_on_when_its_run_has_ended(small, kind):
+    process = run(small)
+    wait_for(lambda: (folder_of(small, "dqn") / "hyperparameters.yml").exists())
+    workers = workers_of(process)
+    assert len(workers) == 1
+
+    os.kill(process.pid, kind)
+    printed = process.communicate()[0]
+
+    assert process.returncode != 0
+    assert ("the same command goes on" in printed) == (kind is signal.SIGINT)
+    wait_for(lambda: not any(is_alive(pid) for pid in workers))
+    assert not (folder_of(small, "dqn") / "result.json").exists()
+
+
+@pytest.mark.slow
+@IN_PROC
+def test_a_cell_leaves_ctrl_c_to_its_run(small):
+    # A terminal tells the whole group, and RL-Zoo would save a half-trained model as a whole one.
+    process = run(small)
+    wait_for(lambda: (folder_of(small, "dqn") / "evaluations.npz").exists())
+    (worker_,) = workers_of(process)
+
+    os.kill(worker_, signal.SIGINT)
+    printed = output_of(process, status=1)  # for the variant that cannot start
+
+    assert "dqn, CartPole-v1, seed 0: exit status" not in printed
+    assert result_of(small, "dqn")["evaluations"]["steps"] == STEPS
+
+
+def cell(environment, **changes):
+    settings = {
+        "algorithm": "dqn",
+        "seed": 3,
+        "steps": 300,
+        "evaluation": {"every": 100, "episodes": 2},
+        "env_kwargs": {},
+        "hyperparameters": {"policy": "MlpPolicy", "buffer_size": 100, "learning_starts": 200},
+    }
+    return Cell("dqn", environment, 3, settings | changes)
+
+
+def test_evaluations_take_place_in_the_environment_that_was_declared(tmp_path):
+    # RL-Zoo gives env_kwargs of its YAML files to the training alone.
+    limited = cell("MountainCar-v0", env_kwargs={"max_episode_steps": 30})
+
+    worker.train(limited, tmp_path, "cpu")
+
+    result = results.read(tmp_path, limited)
+    assert result["evaluations"]["lengths"] == [[30, 30]] * 3
+    assert result["evaluations"]["returns"] == [[-30.0, -30.0]] * 3
+
+
+def test_a_training_that_ends_early_is_no_result(tmp_path):
+    stop = {"stable_baselines3.common.callbacks.StopTrainingOnMaxEpisodes": {"max_episodes": 2}}
+    hyperparameters = cell("CartPole-v1").settings["hyperparameters"] | {"callback": [stop]}
+    stopped = cell("CartPole-v1", hyperparameters=hyperparameters)
+
+    with pytest.raises(RuntimeError, match="the training must not end early, got"):
+        worker.train(stopped, tmp_path, "cpu")
+    assert results.read(tmp_path, stopped) is None
+
+
+@pytest.fixture
+def broken_env(monkeypatch, tmp_path, own_registry):
+    """An environment of a module of its own, whose rewards are no numbers."""
+    (tmp_path / "one_of_mine.py").write_text(
+        "import gymnasium as gym\n"
+        "from gymnasium.envs.classic_control import CartPoleEnv\n\n"
+        "class Broken(CartPoleEnv):\n"
+        "    def step(self, action):\n"
+        "        observation, _, *rest = super().step(action)\n"
+        "        return observation, float('nan'), *rest\n\n"
+        "gym.register('mine/Broken-v0', entry_point=Broken, disable_env_checker=True)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    return "one_of_mine:mine/Broken-v0"
+
+
+def test_returns_that_are_no_numbers_are_no_result(tmp_path, broken_env):
+    broken = cell(broken_env, hyperparameters={"policy": "MlpPolicy", "learning_starts": 1000})
+
+    with pytest.raises(RuntimeError, match="returns must be finite, got"):
+        worker.train(broken, tmp_path / "out", "cpu")
+    assert results.read(tmp_path / "out", broken) is None
+    assert (tmp_path / "out" / "dqn" / "dqn" / "mine-Broken-v0_4" / "evaluations.npz").is_file()
+
+
+def test_a_folder_is_named_as_rl_zoo_names_it(tmp_path):
+    game = cell("MinAtar/Breakout-v1")
+    folder = results.cell_folder(tmp_path, game)
+
+    # Seed 3 is its run number 4.
+    assert folder == tmp_path / "dqn" / "dqn" / f"{EnvironmentName(game.environment)}_4"
+
+
+def answer_to(*arguments):
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(["compare", *map(str, arguments)])
+    return str(exit_.value)
+
+
+def test_an_unknown_suite_ends_the_command_with_the_known_ones(tmp_path):
+    answer = answer_to("run", "clasic", "--out", tmp_path)
+
+    assert answer.startswith("sb3-per compare: there is no suite 'clasic' (there are ablation, ")
+
+
+def test_two_runs_cannot_work_in_one_folder(tmp_path):
+    with FileLock(tmp_path / ".lock"):
+        answer = answer_to("run", "smoke", "--out", tmp_path)
+
+    assert answer == f"sb3-per compare: another run is at work in {tmp_path}"
+
+
+def test_a_changed_suite_ends_the_command_before_anything_is_written(small):
+    suite = declare.load(str(small / "small.yml"))
+    place = folder_of(small, "dqn")
+    place.mkdir(parents=True)
+    (place / "result.json").write_text(json.dumps({"format": 1, "settings": {"seed": 5}}))
+
+    answer = answer_to("run", small / "small.yml", "--out", small / "out")
+
+    assert "seed was 5 and is 0" in answer
+    assert not (small / "out" / "suite.yml").exists()
+    assert list(suite.variants) == ["dqn", "per", "wrong"]
+
+
+def test_who_goes_on_with_a_run_loses_none_of_its_seeds(small, monkeypatch, capsys):
+    suite, asked = small / "small.yml", ["compare", "run", str(small / "small.yml"), "--out"]
+    grid = []
+    monkeypatch.setattr(command, "_train", lambda todo, *_: grid.append(todo) or [])
+
+    for options in (["--seeds", "3"], [], ["--seeds", "2"]):
+        cli.main([*asked, str(small / "out"), *options])
+    declare.save(declare.with_seeds(declare.load(str(suite)), 4), suite)
+    cli.main([*asked, str(small / "out")])
+
+    assert [len(todo) for todo in grid] == [9, 9, 6, 12]  # three variants
+    assert "9 of 9 cells are finished.\n" in capsys.readouterr().out
+    assert declare.load(str(small / "out" / "suite.yml")).seeds == 4
+
+
+def test_a_folder_is_of_one_suite_and_what_else_is_there_is_told(small, monkeypatch, capsys):
+    asked = ["compare", "run", str(small / "small.yml"), "--out", str(small / "out"), "--seeds"]
+    monkeypatch.setattr(command, "_train", lambda *_: [])
+    cli.main([*asked, "1"])
+    other = small / "out" / "per" / "per_dqn" / "CartPole-v1_2" / "result.json"
+    other.parent.mkdir(parents=True)
+    other.touch()
+    before = (small / "out" / "suite.yml").read_bytes()
+
+    cli.main([*asked, "1"])
+
+    assert "Results that are not in this grid, and left alone: 1.\n" in capsys.readouterr().out
+    answer = answer_to("run", "sparse", "--out", small / "out")
+    assert answer.endswith("out is the run folder of 'smoke', not of 'sparse'")
+    assert (small / "out" / "suite.yml").read_bytes() == before
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "gpu0"])
+def test_a_device_that_is_not_there_is_refused(capsys, device):
+    answer_to("run", "smoke", "--device", device)
+
+    assert f"got {device!r}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("there", ["cpu", "cuda"])
+def test_the_device_may_be_left_to_sb3(monkeypatch, there):
+    monkeypatch.setattr(
+        "sb3_per.experiments.common.devices.get_device", lambda _: torch.device(there)
+    )
+
+    assert device_that_is_here("auto") == there
+
+
+@pytest.mark.parametrize("option", ["--seeds", "--jobs"])
+def test_a_number_that_makes_no_sense_is_refused(capsys, option):
+    answer_to("run", "smoke", option, "0")
+
+    assert "must be at least 1, got 0" in capsys.readouterr().err

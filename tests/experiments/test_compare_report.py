@@ -1,0 +1,402 @@
+"""The report of run folders whose results are known."""
+
+import csv
+import dataclasses
+import json
+import re
+import shutil
+
+import grids
+import matplotlib as mpl
+import pytest
+
+from sb3_per.experiments.compare import command, declare, figures, report, results
+from sb3_per.experiments.compare.results import MixedResults
+from sb3_per.experiments.compare.section import SuiteError
+from sb3_per.experiments.compare.suite import Contrast, Evaluation, cells
+
+# per ends at 60 to 64, dqn at 40 to 44.
+FINAL = {"dqn": 40, "per": 60}
+
+
+def final(cell):
+    return FINAL[cell.variant] + cell.seed
+
+
+def written(folder, out):
+    said = report.write(folder, out)
+    return "\n".join(said), (out / "report.md").read_text()
+
+
+def test_a_variant_that_always_wins_is_called_better(tmp_path):
+    folder = grids.run_folder(tmp_path, grids.suite(), final)
+
+    said, text = written(folder, tmp_path / "report")
+
+    # IQM of 60, ..., 64 without one value at either end; scores are returns over 100.
+    row = r"\| final \| per \| 0\.62 \[.*\] \| 0\.200 \[.*\] \| 1\.00 \[1\.00, 1\.00\] \| better \|"
+    assert re.search(row, text)
+    assert "final: per, P(better than dqn) 1.00 [1.00, 1.00]\n    better" in said
+    assert "10 of 10 runs are finished" in said
+    assert "incomplete" not in text
+
+
+def test_a_contrast_is_one_variant_over_another_that_is_not_the_baseline(tmp_path):
+    """Priorities add 20 to DQN and take 10 from Double DQN, which adds 30 to DQN."""
+    returns = {"dqn": 20, "per": 40, "double": 50, "double_per": 40}
+    suite = dataclasses.replace(
+        grids.suite(variants=tuple(returns)),
+        contrasts={"alone": Contrast("per", "dqn"), "beside": Contrast("double_per", "double")},
+    )
+    folder = grids.run_folder(tmp_path, suite, lambda cell: returns[cell.variant] + cell.seed / 5)
+
+    _, text = written(folder, tmp_path / "report")
+
+    alone, beside = r"\| alone \| per over dqn", r"\| beside \| double_per over double"
+    assert re.search(rf"\| final {alone} \| 0.200 \[.*\] \| 1.00 \[.*\] \| better \|", text)
+    assert re.search(rf"\| final {beside} \| -0.100 \[.*\] \| 0.00 \[.*\] \| worse \|", text)
+    assert (tmp_path / "report" / "gains.png").exists()
+
+
+def test_a_collapse_in_one_environment_is_not_trimmed_away(tmp_path):
+    """Of four environments the interquartile mean leaves out the one in which all runs fail."""
+    suite = grids.suite(environments=("A-v0", "B-v0", "C-v0", "D-v0"), seeds=8)
+
+    def collapsing(cell):
+        is_collapse = (cell.variant, cell.environment) == ("per", "D-v0")
+        return cell.seed if is_collapse else 60 + cell.seed + (cell.variant == "per")
+
+    folder = grids.run_folder(tmp_path, suite, collapsing)
+
+    said, _ = written(folder, tmp_path / "report")
+
+    assert said.count("no difference shown; worse in D-v0") == 2
+
+
+def test_a_loss_within_the_margin_is_named_neither_in_one_environment_nor_in_all(tmp_path):
+    suite = grids.suite(environments=("A-v0", "B-v0"))
+    folder = grids.run_folder(tmp_path, suite, lambda cell: 60 - 3 * (cell.variant == "per"))
+
+    said, _ = written(folder, tmp_path / "report")
+
+    assert said.count("    worse, non-inferior\n") == 2
+
+
+def test_an_environment_of_its_own_tells_which_variant_is_better_there(tmp_path):
+    suite = grids.suite(environments=("A-v0", "B-v0"))
+
+    def opposite(cell):
+        return 50 + cell.seed + 20 * (cell.variant == "per") * (-1) ** (cell.environment == "B-v0")
+
+    folder = grids.run_folder(tmp_path, suite, opposite)
+
+    said, text = written(folder, tmp_path / "report")
+
+    assert "final: per, P(better than dqn) 0.50 [0.50, 0.50]" in said
+    assert re.search(r"\| A-v0 \| per \| 5 \|.*\| 1\.00 \[1\.00, 1\.00\] \|", text)
+    assert re.search(r"\| B-v0 \| per \| 5 \|.*\| 0\.00 \[0\.00, 0\.00\] \|", text)
+
+
+def test_an_environment_tells_who_learns_earlier_apart_from_who_ends_better(tmp_path):
+    declared = grids.suite()
+    folder = grids.run_folder(tmp_path, declared, final)
+    for cell in cells(declared):
+        if cell.variant == "per":
+            grids.finish(folder, cell, [100.0, 39.0, 39.0, 39.0])
+
+    _, text = written(folder, tmp_path / "report")
+
+    both = r"final: P\(better than dqn\) \| area: P\(better than dqn\) \|"
+    assert re.search(rf"\| environment \| variant \|.*\| {both}", text)
+    row = r"\| A-v0 \| per \|.*\| 0\.00 \[0\.00, 0\.00\] \| 1\.00 \[1\.00, 1\.00\] \|"
+    assert re.search(row, text)
+
+
+def test_equal_variants_are_not_told_apart(tmp_path):
+    folder = grids.run_folder(tmp_path, grids.suite(), lambda cell: 40 + cell.seed)
+
+    said, _ = written(folder, tmp_path / "report")
+
+    assert said.count("no difference shown") == 2
+    assert "better\n" not in said
+
+
+def test_with_four_seeds_nothing_is_claimed(tmp_path):
+    folder = grids.run_folder(tmp_path, grids.suite(seeds=4), final)
+
+    said, text = written(folder, tmp_path / "report")
+
+    assert said.count("no claim can be made: fewer than 5 seeds") == 2
+    assert "| better |" not in text
+
+
+def test_an_incomplete_grid_is_called_so_and_nothing_is_claimed(tmp_path):
+    suite = grids.suite(seeds=9)
+    folder = grids.run_folder(tmp_path, suite, final)
+    lost = {("dqn", 2), ("per", 0), ("per", 2), ("per", 3), ("per", 4)}
+    for cell in cells(suite):
+        if (cell.variant, cell.seed) in lost:
+            (results.cell_folder(folder, cell) / "result.json").unlink()
+
+    said, text = written(folder, tmp_path / "report")
+
+    assert "13 of 18 runs are finished" in said
+    assert said.count("no claim can be made: cells are missing") == 2
+    assert "incomplete.** Failed or not yet run:\n\n- A-v0, seeds: per 0, 2-4; dqn 2\n" in text
+
+
+def test_a_variant_without_a_run_somewhere_is_left_out_of_the_whole(tmp_path):
+    suite = grids.suite(environments=("A-v0", "B-v0"))
+    folder = grids.run_folder(tmp_path, suite, final)
+    for cell in cells(suite):
+        if (cell.variant, cell.environment) == ("per", "B-v0"):
+            (results.cell_folder(folder, cell) / "result.json").unlink()
+
+    said, text = written(folder, tmp_path / "report")
+
+    assert "P(better than dqn)" not in said
+    assert "| final | dqn |" in text
+    assert re.search(r"\| A-v0 \| per \| 5 \|", text)
+    assert re.search(r"\| B-v0 \| per \| 0 \|", text)
+
+
+def test_the_whole_is_of_seeds_that_both_have_finished_everywhere(tmp_path):
+    """Equal variants, of which one has not finished the harder environment."""
+    suite = grids.suite(environments=("A-v0", "B-v0"), seeds=9)
+    hard = {"A-v0": 80, "B-v0": 10}
+    folder = grids.run_folder(tmp_path, suite, lambda cell: hard[cell.environment] + cell.seed / 9)
+    for cell in cells(suite):
+        if (cell.variant, cell.environment) == ("per", "B-v0") and cell.seed >= 6:
+            (results.cell_folder(folder, cell) / "result.json").unlink()
+
+    _, text = written(folder, tmp_path / "report")
+
+    assert re.search(r"\| final \| per \| \S+ \[.*\] \| 0\.000 \[.*\] \| 0\.50 \[", text)
+    spelled = (tmp_path / "report" / "intervals.svg").read_text()
+    assert "<!-- made_up: 6 to 9 of 9 seeds -->" in spelled
+
+
+def test_all_variants_are_inside_of_their_panel(tmp_path, monkeypatch):
+    """The first one drawn does not decide how far the axis goes."""
+    finals = {"dqn": 90, "better": 140, "worse": -50}
+    suite = grids.suite(variants=tuple(finals))
+    folder = grids.run_folder(tmp_path, suite, lambda cell: finals[cell.variant] + cell.seed)
+    drawn = {}
+    monkeypatch.setattr(figures, "_save", lambda figure, file: drawn.update({file.name: figure}))
+
+    report.write(folder, tmp_path / "report")
+
+    low, high = drawn["intervals"].axes[0].get_xlim()
+    assert low < -0.5
+    assert high > 1.44
+
+
+def test_next_to_no_gain_does_not_fill_its_panel(tmp_path, monkeypatch):
+    suite = dataclasses.replace(grids.suite(), contrasts={"a | b": Contrast("per", "dqn")})
+    folder = grids.run_folder(tmp_path, suite, lambda cell: 50 + (cell.variant == "per") / 10)
+    drawn = {}
+    monkeypatch.setattr(figures, "_save", lambda figure, file: drawn.update({file.name: figure}))
+
+    _, text = written(folder, tmp_path / "report")
+
+    low, high = drawn["gains"].axes[0].get_xlim()
+    assert low < -0.1
+    assert high > 0.1
+    assert r"| final | a \| b | per over dqn |" in text
+
+
+def test_runs_of_a_variant_whose_defaults_have_changed_are_named(tmp_path):
+    folder = grids.run_folder(tmp_path, grids.suite(seeds=2), final)
+    for cell in cells(grids.suite(seeds=2)):
+        eps = 0.01 if (cell.variant, cell.seed) == ("per", 1) else 1e-6
+        grids.finish(folder, cell, [0.0, 1.0, 1.0, 1.0], built={"buffer": {"eps": eps}})
+
+    _, text = written(folder, tmp_path / "report")
+
+    assert "**The runs of per in A-v0 differ in defaults of their models.**" in text
+    assert "runs of dqn" not in text
+    assert "do not tell" not in text
+
+
+def test_runs_that_do_not_tell_their_defaults_are_counted(tmp_path):
+    folder = grids.run_folder(tmp_path, grids.suite(), final)
+
+    _, text = written(folder, tmp_path / "report")
+
+    assert "10 runs do not tell which defaults their models were built with." in text
+
+
+def test_a_report_is_a_function_of_the_results(tmp_path):
+    folder = grids.run_folder(tmp_path, grids.suite(), final)
+
+    report.write(folder, tmp_path / "first")
+    report.write(folder, tmp_path / "second")
+
+    names = {path.name for path in (tmp_path / "first").iterdir()}
+    figures = {f"{name}.{ending}" for name in ("curves", "intervals") for ending in ("png", "svg")}
+    assert names == figures | {"report.md", "runs.csv"}
+    for name in names:
+        first, second = (tmp_path / each / name for each in ("first", "second"))
+        assert first.read_bytes() == second.read_bytes()
+
+
+def test_settings_of_the_users_do_not_change_a_report(tmp_path):
+    folder = grids.run_folder(tmp_path, grids.suite(), final)
+    report.write(folder, tmp_path / "plain")
+
+    with mpl.rc_context({"axes.facecolor": "red", "font.size": 20, "lines.linewidth": 9}):
+        report.write(folder, tmp_path / "theirs")
+
+    for name in ("curves", "intervals"):
+        plain, theirs = (tmp_path / each / f"{name}.svg" for each in ("plain", "theirs"))
+        assert plain.read_bytes() == theirs.read_bytes()
+
+
+def test_a_name_may_hold_what_formulas_and_tables_are_written_with(tmp_path):
+    suite = dataclasses.replace(
+        grids.suite(),
+        name="cost $a$",
+        contrasts={r"gain in $\nosuch$": Contrast("per", "dqn")},
+    )
+    source = dataclasses.replace(suite.environments["A-v0"].score, source="one\ntwo | three\n")
+    suite = grids.changed(suite, "A-v0", score=source)
+    folder = grids.run_folder(tmp_path, suite, final)
+
+    _, text = written(folder, tmp_path / "report")
+
+    assert r"| one two \| three |" in text
+    assert "cost $a$: 5 seeds" in (tmp_path / "report" / "intervals.svg").read_text()
+
+
+def test_a_report_that_has_no_place_is_not_computed(tmp_path, monkeypatch):
+    folder = grids.run_folder(tmp_path, grids.suite(), final)
+    monkeypatch.setattr(report, "compare", None)
+
+    with pytest.raises(FileExistsError):
+        report.write(folder, folder / "suite.yml")
+    monkeypatch.setattr(
+        "sys.argv", ["compare", "report", str(folder), "--out", f"{folder}/suite.yml"]
+    )
+    with pytest.raises(SystemExit, match=r"^sb3-per compare: .*File exists"):
+        command.main()
+
+
+def test_more_variants_than_colours_get_a_panel_each_beside_the_baseline(tmp_path):
+    names = ["dqn", *(f"change_{index}" for index in range(8))]
+    suite = grids.suite(environments=("A-v0", "B-v0"), variants=names)
+    folder = grids.run_folder(tmp_path, suite, lambda cell: names.index(cell.variant) + cell.seed)
+
+    report.write(folder, tmp_path / "report")
+
+    # Matplotlib draws text as outlines and tells in a comment what they spell.
+    spelled = re.findall("<!-- (.*) -->", (tmp_path / "report" / "curves.svg").read_text())
+    assert [each for each in spelled if each.startswith("change_")] == 2 * names[1:]
+    assert [each for each in spelled if "dqn" in each] == [
+        "A-v0 (5 seeds); black: dqn",
+        "B-v0 (5 seeds); black: dqn",
+    ]
+
+
+def test_the_csv_has_a_row_for_each_run_and_nothing_for_a_threshold_not_reached(tmp_path):
+    folder = grids.run_folder(tmp_path, grids.suite(seeds=1), final)
+
+    report.write(folder, tmp_path / "report")
+
+    with (tmp_path / "report" / "runs.csv").open(newline="") as file:
+        dqn, per = csv.DictReader(file)
+    assert (dqn["variant"], dqn["seed"], dqn["final_return"]) == ("dqn", "0", "40.0")
+    assert dqn["steps_to_threshold"] == ""
+    assert float(per["final_score"]) == pytest.approx(0.6)
+    assert float(per["area_score"]) == pytest.approx(0.45)
+    assert per["steps_to_threshold"] == "20"
+    assert (per["steps_per_second"], per["steps_per_cpu_second"]) == ("20.0", "40.0")
+
+
+def test_runs_that_never_reach_the_threshold_count_as_beyond_the_end(tmp_path):
+    folder = grids.run_folder(tmp_path, grids.suite(), final)
+
+    _, text = written(folder, tmp_path / "report")
+
+    assert re.search(r"\| A-v0 \| dqn \| 5 \| [^|]+ \| > 40 \| 0 of 5 \|", text)
+    assert re.search(r"\| A-v0 \| per \| 5 \| [^|]+ \| 20 \| 5 of 5 \|", text)
+
+
+def test_the_report_says_what_differs_and_what_is_shared(tmp_path):
+    suite = declare.with_seeds(declare.load("smoke"), 1)
+    suite = grids.changed(suite, "CartPole-v1", steps=40, evaluation=Evaluation(10, 2))
+    per = declare.load("classic").variants["double"]
+    suite.variants["double"] = per
+    declare.save(suite, tmp_path / results.SUITE)
+    for cell in cells(suite):
+        grids.finish(tmp_path, cell, [0.0, 1.0, 2.0, 3.0], evaluation_is_greedy=False)
+
+    _, text = written(tmp_path, tmp_path / "report")
+
+    assert re.search(r"\| double \| per_dqn \| .*'stratified': False.*`double_q=True`", text)
+    assert "| dqn | dqn |  |  |" in text
+    assert "Shared in CartPole-v1: `policy=MlpPolicy`, `learning_rate=0.0023`" in text
+    assert "| still explores |" in text
+
+
+def test_results_of_other_versions_are_told(tmp_path):
+    suite = grids.suite()
+    folder = grids.run_folder(tmp_path, suite, final)
+    grids.finish(folder, cells(suite)[0], [0.0] * 4, versions={"python": "3.12"})
+
+    _, text = written(folder, tmp_path / "report")
+
+    assert "python 3.12 and 3.11" in text
+    assert "The runs differ in python as well." in text
+
+
+def test_results_outside_of_the_grid_are_left_out_and_counted(tmp_path):
+    folder = grids.run_folder(tmp_path, grids.suite(seeds=6), final)
+    declare.save(grids.suite(seeds=5), folder / results.SUITE)
+
+    said, text = written(folder, tmp_path / "report")
+
+    assert "10 of 10 runs" in said
+    left_out = "Left out, since the suite does not have them: 2 results in the folder."
+    assert left_out in text
+    assert left_out in said
+
+
+def test_results_of_other_settings_are_refused(tmp_path):
+    folder = grids.run_folder(tmp_path, grids.suite(), final)
+    path = next(folder.glob("per/*/*/result.json"))
+    result = json.loads(path.read_text())
+    result["settings"]["hyperparameters"]["learning_rate"] = 0.1
+    path.write_text(json.dumps(result))
+
+    with pytest.raises(MixedResults, match=r"learning_rate was 0\.1 and is 0\.5"):
+        report.write(folder, tmp_path / "report")
+
+
+def test_a_folder_without_results_is_named(tmp_path):
+    with pytest.raises(SuiteError, match=r"must be a run folder, but it holds no suite\.yml"):
+        report.write(tmp_path, tmp_path / "report")
+
+    declare.save(grids.suite(), tmp_path / results.SUITE)
+    with pytest.raises(SuiteError, match="holds no result yet"):
+        report.write(tmp_path, tmp_path / "report")
+
+
+def test_lines_for_the_terminal_fit_it(tmp_path):
+    # Better in one, worse in four, which the claim names; a sixth of the cells is missing.
+    names = [f"a-package/AnEnvironment-{letter}-v0" for letter in "ABCDE"]
+    suite = grids.suite(environments=names, seeds=6)
+    folder = grids.run_folder(
+        tmp_path,
+        suite,
+        lambda cell: 50 + (cell.variant == "per") * (9 if "A-v0" in cell.environment else -9),
+    )
+
+    said = report.write(folder, tmp_path / "report")
+    for path in folder.glob("per/*/*_6"):
+        shutil.rmtree(path)
+    said_of_part = report.write(folder, tmp_path / "report")
+
+    # The last one is a path.
+    assert all(len(line) <= 80 for line in [*said[:-1], *said_of_part[:-1]])
+    assert all(name in " ".join(said) for name in names[1:])
+    assert f"Failed or not yet run: {names[0]}, seeds: per 5" in said_of_part

@@ -1,0 +1,345 @@
+"""How a grid is run and watched, with an engine that trains nothing."""
+
+import dataclasses
+import io
+import json
+
+import grids
+import pytest
+from rich.console import Console
+
+from sb3_per.experiments.compare import engine, results
+from sb3_per.experiments.compare.engine import LocalEngine, Outcome
+from sb3_per.experiments.compare.progress import Forecast, RunDisplay
+from sb3_per.experiments.compare.results import DamagedResult, MixedResults
+from sb3_per.experiments.compare.run import run
+from sb3_per.experiments.compare.suite import Variant, cells
+
+
+class FakeEngine:
+    """Ends cells in the order in which they came."""
+
+    def __init__(self, *, fails=(), cannot_start=(), interrupted_at=None):
+        self.running, self.submitted, self.most = [], [], 0
+        self.fails, self.interrupted_at, self.is_closed = fails, interrupted_at, False
+        self.cannot_start = cannot_start
+
+    def submit(self, cell):
+        if cell.seed in self.cannot_start:
+            raise OSError("no space left")
+        self.running.append(cell)
+        self.submitted.append(cell)
+        self.most = max(self.most, len(self.running))
+
+    def collect(self):
+        if len(self.submitted) == self.interrupted_at:
+            raise KeyboardInterrupt
+        cell = self.running.pop(0)
+        return Outcome(cell, "Traceback: it broke" if cell.seed in self.fails else None)
+
+    def close(self):
+        self.is_closed = True
+
+
+class Silence:
+    def started(self, cell): ...
+
+    def ended(self, outcome): ...
+
+
+AGAIN = "Delete it, and its cell is trained again"
+GRID = cells(grids.suite(environments=("A-v0", "B-v0"), seeds=3))
+
+
+@pytest.mark.parametrize("jobs", [1, 3, 100])
+def test_every_cell_runs_once_and_no_more_than_jobs_at_a_time(jobs):
+    engine = FakeEngine()
+
+    failed = run(GRID, engine, jobs, Silence())
+
+    assert engine.submitted == GRID
+    assert engine.most == min(jobs, len(GRID))
+    assert not failed
+    assert engine.is_closed
+
+
+def test_a_cell_that_fails_does_not_stop_the_others():
+    engine = FakeEngine(fails=(1,))
+
+    failed = run(GRID, engine, 2, Silence())
+
+    assert engine.submitted == GRID
+    assert [outcome.cell for outcome in failed] == [cell for cell in GRID if cell.seed == 1]
+
+
+@pytest.mark.parametrize("seeds", [(1,), (0, 1, 2)])
+def test_a_cell_that_cannot_start_does_not_stop_the_others(seeds):
+    engine = FakeEngine(cannot_start=seeds)
+
+    failed = run(GRID, engine, 2, Silence())
+
+    assert engine.submitted == [cell for cell in GRID if cell.seed not in seeds]
+    assert [outcome.cell for outcome in failed] == [cell for cell in GRID if cell.seed in seeds]
+    assert failed[0].error.startswith("Traceback (most recent call last)")
+    assert failed[0].error.endswith("OSError: no space left")
+
+
+def test_a_cell_whose_output_is_gone_has_failed_like_any_other(tmp_path, monkeypatch):
+    monkeypatch.setattr(engine, "_worker", lambda: "import sys; sys.exit(3)")
+    here = LocalEngine(tmp_path, "cpu")
+    here.submit(GRID[0])
+    (results.cell_folder(tmp_path, GRID[0]) / "output.txt").unlink()
+
+    outcome = here.collect()
+
+    assert outcome.cell == GRID[0]
+    assert outcome.error.startswith("exit status 3, all output in ")
+    assert "it cannot be read: " in outcome.error
+
+
+def test_a_cell_whose_result_is_none_has_failed_like_any_other(tmp_path, monkeypatch):
+    result = results.cell_folder(tmp_path, GRID[0]) / "result.json"
+    monkeypatch.setattr(engine, "_worker", lambda: f"open({str(result)!r}, 'w').write('[]')")
+    here = LocalEngine(tmp_path, "cpu")
+
+    here.submit(GRID[0])
+
+    assert here.collect() == (GRID[0], f"{result}: it must hold an object, got []. {AGAIN}")
+
+
+@pytest.mark.slow
+def test_a_cell_runs_the_code_of_its_run_not_that_of_the_current_folder(tmp_path, monkeypatch):
+    other = tmp_path / "sb3_per"
+    other.mkdir()
+    (other / "__init__.py").write_text("raise SystemExit('the wrong one')\n")
+    monkeypatch.chdir(tmp_path)
+    here = LocalEngine(tmp_path / "out", "cpu")
+
+    here.submit(GRID[0])  # of an environment that there is none of
+
+    assert here.collect().error.endswith("KeyError: 'A-v0'")
+
+
+def test_an_interrupt_closes_the_engine():
+    engine = FakeEngine(interrupted_at=5)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(GRID, engine, 2, Silence())
+
+    assert engine.is_closed
+    assert len(engine.submitted) == 5
+
+
+def test_a_result_makes_a_cell_a_finished_one(tmp_path):
+    assert results.unfinished(tmp_path, GRID) == GRID
+
+    grids.finish(tmp_path, GRID[3], [1.0, 2.0, 3.0, 4.0])
+
+    assert results.unfinished(tmp_path, GRID) == [cell for cell in GRID if cell != GRID[3]]
+    kept = results.read(tmp_path, GRID[3])
+    assert kept["settings"] == GRID[3].settings
+    assert kept["evaluations"]["returns"] == [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0], [4.0, 4.0]]
+
+
+def test_cells_do_not_share_a_folder(tmp_path):
+    assert len({results.cell_folder(tmp_path, cell) for cell in GRID}) == len(GRID)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"steps": 80}, "steps was 40 and is 80"),
+        ({"env_kwargs": {"size": None}}, "env_kwargs.size was absent and is None"),
+        ({"env_kwargs": {"size": 8}}, "env_kwargs.size was absent and is 8"),
+        (
+            {"hyperparameters": {"policy": "MlpPolicy", "learning_rate": 0.25}},
+            "hyperparameters.learning_rate was 0.5 and is 0.25",
+        ),
+    ],
+)
+def test_results_of_other_settings_are_never_mixed_in(tmp_path, changes, message):
+    before = grids.suite()
+    grids.finish(tmp_path, cells(before)[0], [0.0] * 4)
+
+    with pytest.raises(MixedResults) as error:
+        results.unfinished(tmp_path, cells(grids.changed(before, "A-v0", **changes)))
+
+    assert str(error.value).startswith(str(results.cell_folder(tmp_path, cells(before)[0])))
+    assert message in str(error.value)
+
+
+def test_a_changed_variant_is_noticed_and_a_new_one_is_only_run(tmp_path):
+    before = grids.suite(seeds=1)
+    for cell in cells(before):
+        grids.finish(tmp_path, cell, [0.0] * 4)
+    per = Variant("dqn", {"gamma": 0.5}, {})
+
+    changed = dataclasses.replace(before, variants=before.variants | {"per": per})
+    added = dataclasses.replace(before, variants=before.variants | {"more": per})
+
+    with pytest.raises(MixedResults, match=r"gamma was absent and is 0\.5"):
+        results.unfinished(tmp_path, cells(changed))
+    assert [cell.variant for cell in results.unfinished(tmp_path, cells(added))] == ["more"]
+
+
+def test_more_seeds_only_add_cells(tmp_path):
+    for cell in cells(grids.suite(seeds=2)):
+        grids.finish(tmp_path, cell, [0.0] * 4)
+
+    todo = results.unfinished(tmp_path, cells(grids.suite(seeds=3)))
+
+    assert {cell.seed for cell in todo} == {2}
+
+
+def test_what_only_the_report_reads_may_change(tmp_path):
+    suite = grids.suite()
+    for cell in cells(suite):
+        grids.finish(tmp_path, cell, [0.0] * 4)
+
+    other = grids.changed(suite, "A-v0", threshold=1.0)
+
+    assert not results.unfinished(tmp_path, cells(other))
+
+
+def test_settings_survive_json_as_they_are(tmp_path):
+    suite = grids.changed(grids.suite(), "A-v0", hyperparameters={"train_freq": (1, "episode")})
+    grids.finish(tmp_path, cells(suite)[0], [0.0] * 4)
+
+    assert results.read(tmp_path, cells(suite)[0]) is not None
+
+
+def test_a_result_of_another_format_is_refused(tmp_path):
+    grids.finish(tmp_path, GRID[0], [0.0] * 4)
+    (path,) = tmp_path.glob("*/*/*/result.json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 2}))
+
+    with pytest.raises(MixedResults, match="must have format 1, got 2"):
+        results.read(tmp_path, GRID[0])
+
+
+DAMAGES = {
+    "empty": (lambda text: "", "it must be JSON"),
+    "cut short": (lambda text: text[:-20], "it must be JSON"),
+    "no object": (lambda text: "[]", r"it must hold an object, got \[\]"),
+    "nothing measured": (lambda text: text.replace("evaluations", "valuations"), "'evaluations'"),
+    "no number": (lambda text: text.replace("2.0", "NaN"), "its numbers must be finite"),
+    "text": (lambda text: text.replace("2.0", '"2"'), "it must hold what was measured"),
+    "late": (lambda text: text.replace(" 30,", " 31,"), "evaluations must be 10 steps apart, 4 of"),
+    "steps of text": (lambda text: text.replace(" 30,", '"30",'), "hold what was measured"),
+    "one less": (lambda text: text.replace(" 30,", ""), "evaluations must be 10 steps apart, 4 of"),
+    "an episode less": (lambda text: text.replace("1.0,\n", "", 1), "must be of 2 episodes each"),
+}
+
+
+@pytest.mark.parametrize(("damage", "message"), DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_result_is_named(tmp_path, damage, message):
+    grids.finish(tmp_path, GRID[0], [1.0, 2.0, 3.0, 4.0])
+    (path,) = tmp_path.glob("*/*/*/result.json")
+    path.write_text(damage(path.read_text()))
+
+    with pytest.raises(DamagedResult, match=message) as error:
+        results.read(tmp_path, GRID[0])
+    assert str(error.value).startswith(f"{path}: ")
+    assert str(error.value).endswith(AGAIN)
+
+
+def test_a_result_whose_writing_fails_is_none(tmp_path, monkeypatch):
+    def full(_):
+        raise OSError("no space left")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="no space"):
+        grids.finish(tmp_path, GRID[0], [0.0] * 4)
+
+    assert results.read(tmp_path, GRID[0]) is None
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_the_time_left_is_that_of_cells_like_those_before():
+    clock = Clock()
+    first, second, third, fourth = cells(grids.suite(seeds=2))  # dqn, per, dqn, per
+    forecast = Forecast([first, second, third, fourth], 1, clock)
+
+    assert forecast.seconds_left() is None
+    forecast.started(first)
+    clock.now = 10
+    assert forecast.ended(first, well=True) == 10
+    assert forecast.seconds_left() == 30  # three more like it
+    forecast.started(second)
+    clock.now = 30
+    forecast.ended(second, well=True)
+    assert forecast.seconds_left() == 30  # dqn takes 10, per 20
+    forecast.started(third)
+    clock.now = 34
+    assert forecast.seconds_left() == 26
+    clock.now = 40
+    forecast.ended(third, well=True)
+    assert forecast.seconds_left() == 20  # per, not the mean of all
+
+
+def test_two_jobs_halve_the_time_left():
+    clock = Clock()
+    grid = cells(grids.suite(seeds=2))
+    forecast = Forecast(grid, 2, clock)
+    forecast.started(grid[0])
+    clock.now = 10
+
+    forecast.ended(grid[0], well=True)
+
+    assert forecast.seconds_left() == 15
+
+
+def test_jobs_beyond_the_cells_do_not_make_the_longest_one_shorter():
+    clock = Clock()
+    first, second, third, _ = cells(grids.suite(seeds=2))
+    forecast = Forecast([first, second, third], 10, clock)
+    forecast.started(first)
+    clock.now = 10
+
+    forecast.ended(first, well=True)
+
+    assert forecast.seconds_left() == 10
+
+
+def test_a_cell_that_fails_at_once_does_not_make_the_rest_look_short():
+    forecast = Forecast(GRID, 1, Clock())
+    forecast.started(GRID[0])
+
+    forecast.ended(GRID[0], well=False)
+
+    assert forecast.seconds_left() is None
+
+
+def shown(*, is_terminal, fails=(), width=80):
+    console = Console(file=io.StringIO(), force_terminal=is_terminal, width=width)
+    with RunDisplay(GRID, 4, 2, console) as display:
+        run(GRID, FakeEngine(fails=fails), 2, display)
+    return console.file.getvalue()
+
+
+def test_without_a_terminal_there_is_a_plain_line_for_each_cell():
+    lines = shown(is_terminal=False, fails=(1,)).splitlines()
+
+    assert len(lines) == len(GRID)
+    assert lines[0] == "5/16, 0:00:00 left | dqn, A-v0, seed 0: 0:00:00"
+    assert lines[4] == "8/16, 0:00:00 left | dqn, A-v0, seed 1: failed"
+    assert all(len(line) <= 80 for line in lines)
+
+
+def test_a_plain_line_is_never_broken():
+    assert len(shown(is_terminal=False, width=30).splitlines()) == len(GRID)
+
+
+def test_a_terminal_shows_what_is_done_running_failed_and_left():
+    text = shown(is_terminal=True, fails=(1,))
+
+    assert "4 of 16 done, 2 running, 0 failed" in text or "4 of 16 done, 0 running" in text
+    assert "12 of 16 done, 0 running, 4 failed" in text
+    assert "0:00:00 left" in text
+    assert "dqn, A-v0, seed 1: failed" in text

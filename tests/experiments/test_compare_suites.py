@@ -1,0 +1,463 @@
+"""Suites: what is declared, and what is said of a wrong one."""
+
+import dataclasses
+from pathlib import Path
+
+import grids
+import gymnasium as gym
+import pytest
+import rl_zoo3
+import yaml
+
+from sb3_per import zoo
+from sb3_per.experiments.compare import command, declare
+from sb3_per.experiments.compare.overlay import UnreadableText, overlaid
+from sb3_per.experiments.compare.section import SuiteError
+from sb3_per.experiments.compare.suite import cells
+from sb3_per.experiments.compare.zoo_check import check_with_zoo
+
+GOOD = """
+about: Mine.
+seeds: 2
+baseline: dqn
+environments:
+  CartPole-v1:
+    rl_zoo_section: CartPole-v1
+    steps: 3000
+    evaluation: {every: 1000, episodes: 5}
+    score: {random: 22, solved: 475.0, source: mine}
+    threshold: 475
+variants:
+  dqn: {algorithm: dqn}
+  alpha_0: {algorithm: per_dqn, overrides: {replay_buffer_kwargs: {alpha: 0}}}
+"""
+
+
+def mine(folder, text=GOOD):
+    path = folder / "mine.yml"
+    path.write_text(text)
+    return str(path)
+
+
+def theirs():
+    folder = Path(rl_zoo3.__file__).parent
+    return yaml.safe_load((folder / "hyperparams" / "dqn.yml").read_text())
+
+
+def leaves(values, path=()):
+    """Each value that is no mapping, by the keys that lead there."""
+    found = {}
+    for key, value in values.items():
+        below = leaves(value, (*path, key)) if isinstance(value, dict) else {(*path, key): value}
+        found |= below
+    return found
+
+
+def test_our_suites_are_there():
+    assert {"smoke", "classic", "sparse", "minatar", "pong", "ablation"} == set(declare.names())
+
+
+@pytest.mark.parametrize("name", declare.names())
+def test_rl_zoo_knows_all_that_a_suite_of_ours_names(name):
+    zoo.register()
+
+    check_with_zoo(declare.load(name), name)
+
+
+@pytest.mark.parametrize("name", declare.names())
+def test_variants_differ_in_what_they_name_and_in_nothing_else(name):
+    suite = declare.load(name)
+
+    for cell in cells(suite):
+        variant, environment = suite.variants[cell.variant], suite.environments[cell.environment]
+        named = leaves(variant.overrides) | leaves(variant.scale)
+        used = leaves(cell.settings["hyperparameters"])
+        shared = leaves(environment.hyperparameters)
+        assert {path: value for path, value in used.items() if path not in named} == {
+            path: value for path, value in shared.items() if path not in named
+        }
+        assert used.keys() == shared.keys() | named.keys()
+        shared = (environment.steps, dataclasses.asdict(environment.evaluation))
+        assert (cell.settings["steps"], cell.settings["evaluation"]) == shared
+        assert cell.settings["env_kwargs"] == environment.env_kwargs
+
+
+@pytest.mark.parametrize("environment", declare.load("classic").environments)
+def test_classic_uses_rl_zoos_dqn_values_and_its_budget(environment):
+    declared = declare.load("classic").environments[environment]
+
+    published = theirs()[environment]
+    assert declared.hyperparameters | {"n_timesteps": declared.steps} == published
+
+
+def test_classic_is_two_by_two_and_rank_based():
+    suite = declare.load("classic")
+    variants = suite.variants
+
+    assert list(variants) == ["dqn", "uniform", "per", "double", "double_per", "rank"]
+    assert variants["per"].overrides == {}
+    off = {"alpha": 0, "stratified": False}
+    assert variants["uniform"].overrides == {
+        "beta_initial": 0,
+        "beta_final": 0,
+        "replay_buffer_kwargs": off,
+    }
+    assert variants["double"].overrides == variants["uniform"].overrides | {"double_q": True}
+    pairs = [dataclasses.astuple(each) for each in suite.contrasts.values()]
+    assert pairs == [
+        ("per", "uniform"),
+        ("double_per", "double"),
+        ("double", "uniform"),
+        ("double_per", "per"),
+    ]
+
+
+def test_a_grid_is_ordered_by_seeds_so_that_a_part_of_it_is_balanced():
+    suite = grids.suite(environments=("A-v0", "B-v0"), variants=("dqn", "per"), seeds=2)
+
+    first, second = cells(suite)[:4], cells(suite)[4:]
+
+    assert {(cell.variant, cell.environment) for cell in first} == {
+        (variant, environment) for variant in ("dqn", "per") for environment in ("A-v0", "B-v0")
+    }
+    assert [cell.seed for cell in first + second] == [0] * 4 + [1] * 4
+
+
+def test_overrides_reach_into_mappings_and_replace_all_else():
+    base = {"gamma": 0.9, "net": {"width": 8, "depth": 2}, "kwargs": "dict(a=1)", "layers": [8]}
+
+    top = overlaid(base, {"net": {"width": 16}, "kwargs": "dict(b=2)", "layers": [4, 4]})
+
+    assert top == {
+        "gamma": 0.9,
+        "net": {"width": 16, "depth": 2},
+        "kwargs": "dict(b=2)",
+        "layers": [4, 4],
+    }
+    assert base["net"]["width"] == 8
+
+
+@pytest.mark.parametrize(
+    "text", ["dict(a=1, b=dict(c=[2], d={3: 4}))", " {'a': 1, 'b': {'c': [2], 'd': {3: 4}}}"]
+)
+def test_a_mapping_over_text_that_rl_zoo_evaluates_leaves_the_rest_of_it(text):
+    top = overlaid({"kwargs": text}, {"kwargs": {"b": {"c": [5]}, "e": 6}})
+
+    assert top == {"kwargs": {"a": 1, "b": {"c": [5], "d": {3: 4}}, "e": 6}}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["dict(activation_fn=nn.ReLU)", "make(a=1)", "dict([('a', 1)])", "[1]", "{[]: 1}", "dict(", ""],
+)
+def test_a_mapping_never_replaces_text_unread(text):
+    with pytest.raises(UnreadableText, match="kwargs must be text here, since it replaces"):
+        overlaid({"kwargs": text}, {"kwargs": {"b": 2}})
+
+
+def test_another_optimizer_keeps_the_network(tmp_path):
+    plain = "{policy_kwargs: {optimizer_kwargs: {fused: false}}}"
+    suite = declare.load(mine(tmp_path, GOOD.replace("{replay_buffer_kwargs: {alpha: 0}}", plain)))
+
+    used = {cell.variant: cell.settings["hyperparameters"] for cell in cells(suite)}
+
+    assert used["dqn"]["policy_kwargs"] == "dict(net_arch=[256, 256])"  # RL-Zoo's
+    assert used["alpha_0"]["policy_kwargs"] == {
+        "net_arch": [256, 256],
+        "optimizer_kwargs": {"fused": False},
+    }
+
+
+def test_a_scaled_hyperparameter_is_a_multiple_of_the_environments_own(tmp_path):
+    text = GOOD + "  quarter: {algorithm: dqn, scale: {learning_rate: 0.25}}\n"
+
+    suite = declare.load(mine(tmp_path, text))
+
+    rate = theirs()["CartPole-v1"]["learning_rate"]
+    rates = {cell.variant: cell.settings["hyperparameters"] for cell in cells(suite)}
+    assert rates["quarter"]["learning_rate"] == rate / 4
+    assert rates["dqn"]["learning_rate"] == rate
+
+
+@pytest.mark.parametrize(("batch_size", "factor"), [(64, 0.5), (100, 0.29)])
+def test_a_whole_number_stays_whole_when_it_is_scaled(tmp_path, batch_size, factor):
+    half = f"overrides: {{batch_size: {batch_size}}}, scale: {{batch_size: {factor}}}"
+    text = GOOD + f"  half: {{algorithm: dqn, {half}}}\n"
+
+    suite = declare.load(mine(tmp_path, text))
+
+    (scaled,) = {
+        cell.settings["hyperparameters"]["batch_size"]
+        for cell in cells(suite)
+        if cell.variant == "half"
+    }
+    assert isinstance(scaled, int)
+    assert scaled == round(batch_size * factor)
+
+
+def test_a_number_that_counts_nothing_may_be_scaled_to_a_part(tmp_path):
+    part = "overrides: {max_grad_norm: 10}, scale: {max_grad_norm: 0.25}"
+
+    suite = declare.load(mine(tmp_path, GOOD + f"  part: {{algorithm: dqn, {part}}}\n"))
+
+    norms = [cell.settings["hyperparameters"].get("max_grad_norm") for cell in cells(suite)]
+    assert norms == [None, None, 2.5] * 2
+
+
+def test_a_mapping_may_be_merged_from_one_that_was_merged_itself(tmp_path):
+    # At another depth, PyYAML merges "deep" for the second time before it has built it.
+    merged = """
+  one: {algorithm: per_dqn, overrides: {replay_buffer_kwargs: &base {alpha: 0.9, eps: 0.1}}}
+  two: {algorithm: per_dqn, overrides: {replay_buffer_kwargs: &deep {<<: *base, alpha: 0.3}}}
+  three: {algorithm: per_dqn, overrides: {<<: *deep, gamma: 0.5}}
+"""
+
+    variants = declare.load(mine(tmp_path, GOOD + merged)).variants
+
+    assert variants["two"].overrides == {"replay_buffer_kwargs": {"alpha": 0.3, "eps": 0.1}}
+    assert variants["three"].overrides == {"alpha": 0.3, "eps": 0.1, "gamma": 0.5}
+
+
+def test_a_saved_suite_is_read_back_without_rl_zoos_file(tmp_path, monkeypatch):
+    suite = declare.load(mine(tmp_path))
+    declare.save(suite, tmp_path / "saved.yml")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+
+    saved = declare.load(str(tmp_path / "saved.yml"))
+    assert saved == suite
+    assert list(saved.variants) == ["dqn", "alpha_0"]  # the order of the figures
+
+
+def test_an_unknown_suite_is_answered_with_the_known_ones():
+    with pytest.raises(SuiteError, match=r"no suite 'clasic' \(there are ablation, classic, "):
+        declare.load("clasic")
+
+
+WRONG = {
+    "a key is missing": ("about: Mine.\n", "", "about is missing"),
+    "a key is unknown": ("about:", "abuot: x\nabout:", "abuot is unknown (known: "),
+    "a key stands twice": ("seeds: 2", "seeds: 2\nseeds: 3", "two keys 'seeds'"),
+    "no YAML": ("seeds: 2", "seeds: [2", "while parsing a flow sequence"),
+    "no mapping": ("evaluation: {every: 1000, episodes: 5}", "evaluation: 5",
+                   "environments.CartPole-v1.evaluation must be a mapping, got 5"),
+    "another kind": ("steps: 3000", "steps: 3e3",
+                     "environments.CartPole-v1.steps must be a whole number, got '3e3'"),
+    "truth is no number": ("seeds: 2", "seeds: true", "seeds must be a whole number, got True"),
+    "none": ("seeds: 2", "seeds: 0", "seeds must be at least 1, got 0"),
+    "a name that is a number": ("  dqn: {", "  1: {", "variants.1 must be text"),
+    "a name that is no folder": ("  dqn: {", "  a/b: {", "variants.a/b must be named by letters"),
+    "the report's folder": ("  dqn: {", "  report: {", "variants.report must be named"),
+    "no baseline": ("baseline: dqn", "baseline: per",
+                    "baseline must be one of the variants dqn, alpha_0, got 'per'"),
+    "uneven evaluations": ("every: 1000", "every: 700", "evaluation.every must go into steps"),
+    "too few evaluations": ("every: 1000", "every: 1500", "evaluation.every must go into steps"),
+    "anchors": ("solved: 475.0", "solved: 22.0", "score.solved must be larger than random (22.0)"),
+    "no such section": ("section: CartPole-v1", "section: CartPole",
+                        "rl_zoo_section must be one of RL-Zoo's dqn.yml: default, atari"),
+    "no policy": ("rl_zoo_section: CartPole-v1", "hyperparameters: {gamma: 0.9}",
+                  "hyperparameters must hold a policy"),
+    "a number as text": ("{alpha: 0}}", "{alpha: 0}, learning_rate: 1e-3}",
+                         "overrides.learning_rate must be a number, not text"),
+    "a number as text, deeper": ("{alpha: 0}", "{eps: 1e-2}",
+                                 "overrides.replay_buffer_kwargs.eps must be a number, not text"),
+    "no such contrast": ("variants:", "contrasts: {gain: {variant: alpha_0, over: dqm}}\nvariants:",
+                         "contrasts.gain.over must be one of the variants dqn, alpha_0, got 'dqm'"),
+    "the suite's own": ("{alpha: 0}}", "{alpha: 0}, n_timesteps: 5}",
+                        "variants.alpha_0.overrides.n_timesteps is set by the suite"),
+    "a scale of text": ("dqn: {algorithm: dqn}", "dqn: {algorithm: dqn, scale: {policy: 2}}",
+                        "variants.dqn.scale.policy must be a factor for a number"),
+    "a scale of truth": ("dqn: {algorithm: dqn}",
+                         "dqn: {algorithm: dqn, scale: {learning_rate: true}}",
+                         "variants.dqn.scale.learning_rate must be a factor for a number"),
+    "a scale that is no number": ("dqn: {algorithm: dqn}",
+                                  "dqn: {algorithm: dqn, scale: {learning_rate: .nan}}",
+                                  "variants.dqn.scale must be text, finite numbers, and"),
+    "half a transition": ("dqn: {algorithm: dqn}",
+                          "dqn: {algorithm: dqn, scale: {batch_size: 0.51}}",
+                          "dqn.scale.batch_size must keep it whole; batch_size is 64, got 0.51"),
+    "a scale beyond all": ("dqn: {algorithm: dqn}",
+                           "dqn: {algorithm: dqn, scale: {batch_size: 1.0e+308}}",
+                           "dqn.scale.batch_size must keep it finite; batch_size is 64"),
+    "part of a text": ("{replay_buffer_kwargs: {alpha: 0}}",
+                       "{policy: {a: 1}}",
+                       "alpha_0.overrides must not replace text by a mapping: policy must be text"),
+    "part of RL-Zoo's text": ("    steps: 3000",
+                              "    steps: 3000\n    hyperparameters: {policy: {}}",
+                              "CartPole-v1.hyperparameters must not replace text by a mapping"),
+    "not finite": ("threshold: 475", "threshold: .nan",
+                   "environments.CartPole-v1.threshold must be finite, got nan"),
+    "infinite": ("solved: 475.0", "solved: .inf", "score.solved must be finite, got inf"),
+    "a date that is none": ("about: Mine.", "about: 2024-13-45", "month must be in 1..12"),
+    "the suite's file": ("  dqn: {", "  suite.yml: {", "variants.suite.yml must be named"),
+    "nothing to compare": ("variants:",
+                           "contrasts: {gain: {variant: dqn, over: dqn}}\nvariants:",
+                           "contrasts.gain.over must be another variant, got 'dqn'"),
+    "one environment by two names": (
+        "variants:", GOOD[GOOD.index("  CartPole-v1:"):GOOD.index("variants:")].replace(
+            "  CartPole-v1:", "  mine:CartPole-v1:") + "variants:",
+        "environments.CartPole-v1 must be the only CartPole-v1"),
+    "copies that are evaluated late": (
+        "    steps: 3000", "    steps: 3000\n    hyperparameters: {n_envs: 7}",
+        "CartPole-v1.evaluation.every must be a multiple of n_envs (7), got 1000"),
+    "copies of a variant": ("{alpha: 0}}", "{alpha: 0}, n_envs: 3}",
+                            "alpha_0.overrides.n_envs must go into evaluation.every (1000), got 3"),
+    "a name above": ("about: Mine.", "about: Mine.\nname: ../up",
+                     "name must do as the name of a folder, got '../up'"),
+    "no name": ("about: Mine.", "about: Mine.\nname: ''", "name must do as the name of a folder"),
+    "a name that Matplotlib hides": ("  dqn: {", "  _dqn: {", "variants._dqn must be named by"),
+    "a list of text": ("{replay_buffer_kwargs: {alpha: 0}}",
+                       "{policy_kwargs: {net_arch: [64, 1e2]}}",
+                       "overrides.policy_kwargs.net_arch must be a number, not text"),
+    "a key that JSON turns into text": ("    steps: 3000",
+                                        "    steps: 3000\n    env_kwargs: {rewards: {0: 1.0}}",
+                                        "CartPole-v1.env_kwargs must be text, finite numbers, and"),
+    "a date": ("    steps: 3000", "    steps: 3000\n    env_kwargs: {when: 2024-01-01}",
+               "CartPole-v1.env_kwargs must be text, finite numbers, and"),
+    "no number": ("{alpha: 0}}", "{alpha: 0}, learning_rate: .nan}",
+                  "alpha_0.overrides must be text, finite numbers, and"),
+    "a mapping in itself": ("{replay_buffer_kwargs: {alpha: 0}}",
+                            "&own {replay_buffer_kwargs: *own}",
+                            "alpha_0.overrides must be text, finite numbers, and"),
+    "no truth": ("seeds: 2", "seeds: !!bool maybe", "KeyError: 'maybe'"),
+    "no whole number": ("seeds: 2", "seeds: !!int", "IndexError: "),
+    "no time": ("about: Mine.", "about: !!timestamp soon", "AttributeError: "),
+    "too deep": ("seeds: 2", f"seeds: {'[' * 3000}", "RecursionError: "),
+    "more than a float": ("threshold: 475", f"threshold: {10**400}", "threshold must be finite"),
+    "a scale of more than a float": (
+        "dqn: {algorithm: dqn}",
+        "dqn: {algorithm: dqn, scale: {batch_size: 0.5}, "
+        f"overrides: {{batch_size: {10**400}}}}}",
+        "dqn.scale.batch_size must keep it finite"),
+    "nothing to run": (GOOD[GOOD.index("  dqn: {"):], "  {}", "variants must not be empty"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("part", "wrong", "message"), WRONG.values(), ids=WRONG)
+def test_an_error_names_file_and_key(tmp_path, part, wrong, message):
+    assert part in GOOD
+
+    with pytest.raises(SuiteError) as error:
+        declare.load(mine(tmp_path, GOOD.replace(part, wrong)))
+
+    assert str(error.value).startswith(str(tmp_path / "mine.yml"))
+    assert message in str(error.value)
+
+
+UNKNOWN = {
+    "an environment": ("  CartPole-v1:", "  CartPol-v1:", "environments.CartPol-v1 is not known"),
+    "an algorithm": ("algorithm: dqn", "algorithm: dqm", "variants.dqn.algorithm is not known"),
+    "a hyperparameter": ("{replay_buffer_kwargs: {alpha: 0}}", "{doubel_q: true}",
+                         "alpha_0.overrides.doubel_q is not known"),
+    "an option of the buffer": ("{alpha: 0}", "{aplha: 0}",
+                                "overrides.replay_buffer_kwargs.aplha is not known"),
+    "what all share": ("    steps: 3000", "    steps: 3000\n    hyperparameters: {gama: 1}",
+                       "environments.CartPole-v1.hyperparameters.gama is not known"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("suite", "part", "package"),
+    [("minatar", "MinAtar", "minatar"), ("pong", "NoFrameskip", r'"sb3-per\[atari\]"')],
+)
+def test_a_package_that_is_missing_is_named(monkeypatch, suite, part, package):
+    zoo.register()
+    installed = {name: spec for name, spec in gym.registry.items() if part not in name}
+    monkeypatch.setattr(gym, "registry", installed)
+
+    with pytest.raises(SuiteError, match=f"pip install {package}$"):
+        check_with_zoo(declare.load(suite), suite)
+
+
+@pytest.mark.parametrize(("part", "wrong", "message"), UNKNOWN.values(), ids=UNKNOWN)
+def test_what_rl_zoo_does_not_know_is_named_before_anything_runs(tmp_path, part, wrong, message):
+    zoo.register()
+    suite = declare.load(mine(tmp_path, GOOD.replace(part, wrong)))
+
+    with pytest.raises(SuiteError) as error:
+        check_with_zoo(suite, "mine.yml")
+
+    assert str(error.value).startswith("mine.yml: ")
+    assert message in str(error.value)
+    assert "did you mean" in str(error.value)
+
+
+VALUES = {
+    "an option of the buffer": ("{replay_buffer_kwargs: {alpha: 7}}", r"alpha .*\[0, 1\], got 7"),
+    "an argument": ("{beta_initial: 2}", "beta_initial .*got 2"),
+    "what RL-Zoo evaluates": ("{policy_kwargs: 'dict(net_arch=[8], depth=2)'}", "argument 'depth'"),
+    "a wrapper": ("{env_wrapper: no.such.Wrapper}", "No module named 'no'"),
+}
+
+
+@pytest.mark.parametrize(("overrides", "message"), VALUES.values(), ids=VALUES)
+def test_a_model_that_cannot_be_built_is_named_before_anything_runs(tmp_path, overrides, message):
+    zoo.register()
+    wrong = GOOD.replace("{replay_buffer_kwargs: {alpha: 0}}", overrides)
+    suite = declare.load(mine(tmp_path, wrong))
+
+    place = r"mine\.yml: variants\.alpha_0 cannot be built in CartPole-v1: "
+    with pytest.raises(SuiteError, match=place + f".*{message}"):
+        check_with_zoo(suite, "mine.yml")
+
+
+def test_no_algorithm_brings_values_that_nobody_has_named(tmp_path):
+    zoo.register()
+    named = "{exploration_fraction: 0.2, exploration_final_eps: 0.1, max_grad_norm: 10}"
+    text = GOOD.replace(
+        "    rl_zoo_section: CartPole-v1", "    hyperparameters: {policy: MlpPolicy}"
+    )
+    other = text + "  qr: {algorithm: qrdqn, overrides: {}}\n"
+    all_named = other.replace("{}}", "{learning_rate: 1.0e-3, " + named[1:] + "}")
+
+    with pytest.raises(
+        SuiteError, match=r"qr\.overrides must name .*: exploration_final_eps 0\.01, "
+    ):
+        check_with_zoo(declare.load(mine(tmp_path, other)), "mine.yml")
+    check_with_zoo(declare.load(mine(tmp_path, all_named)), "mine.yml")
+    baseline_last = all_named.replace("baseline: dqn", "baseline: last")
+    baseline_last += "  last: {algorithm: dqm}\n"
+    with pytest.raises(SuiteError, match=r"variants\.last\.algorithm is not known"):
+        check_with_zoo(declare.load(mine(tmp_path, baseline_last)), "mine.yml")
+
+
+@pytest.mark.usefixtures("own_registry")
+def test_an_environment_may_be_one_that_a_module_registers(tmp_path, monkeypatch):
+    module = "import gymnasium as gym\n\nold = 'gymnasium.envs.classic_control:CartPoleEnv'\n"
+    (tmp_path / "two_of_mine.py").write_text(f"{module}gym.register('Mine-v3', entry_point=old)\n")
+    text = GOOD.replace("  CartPole-v1:", "  two_of_mine:Mine-v3:")
+    suite = declare.load(mine(tmp_path, text))
+    zoo.register()
+
+    with pytest.raises(SuiteError, match=r"environments\.two_of_mine:Mine-v3 cannot be imported"):
+        check_with_zoo(suite, "mine.yml")
+    monkeypatch.syspath_prepend(tmp_path)
+    check_with_zoo(suite, "mine.yml")
+    wrong = declare.load(mine(tmp_path, text.replace("Mine-v3", "Mime-v3")))
+    with pytest.raises(SuiteError, match=r"'Mime-v3'; did you mean Mine-v3\?"):
+        check_with_zoo(wrong, "mine.yml")
+
+
+def test_a_suite_that_is_no_text_names_the_file(tmp_path):
+    path = tmp_path / "mine.yml"
+    path.write_bytes(GOOD.replace("Mine.", "Für mich.").encode("latin-1"))
+
+    with pytest.raises(SuiteError, match=r"mine\.yml: UnicodeDecodeError: 'utf-8' codec"):
+        declare.load(str(path))
+
+
+def test_an_environment_that_cannot_be_made_is_named_before_anything_runs(tmp_path):
+    zoo.register()
+    with_kwargs = "    env_kwargs: {gravity: 5}\n    steps: 3000\n"
+    suite = declare.load(mine(tmp_path, GOOD.replace("    steps: 3000\n", with_kwargs)))
+
+    with pytest.raises(SuiteError, match=r"CartPole-v1\.env_kwargs .*'gravity': 5.*keyword"):
+        check_with_zoo(suite, "mine.yml")
+
+
+def test_a_run_that_has_no_place_does_not_begin(monkeypatch, tmp_path):
+    zoo.register()
+    (tmp_path / "file").touch()
+    monkeypatch.setattr("sys.argv", ["compare", "run", "smoke", "--out", str(tmp_path / "file")])
+
+    with pytest.raises(SystemExit, match=r"--out must be a folder, or a new one: .*file"):
+        command.main()

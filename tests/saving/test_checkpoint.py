@@ -1,0 +1,543 @@
+import random
+import threading
+
+import numpy as np
+import pytest
+import torch as th
+from checks import assert_same_buffer, check_valid
+from corridor import Corridor, DictCorridor, NotingPERDQN, WithDropout, make
+from stable_baselines3 import DQN
+from stable_baselines3.common.callbacks import EveryNTimesteps
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import (
+    DummyVecEnv,
+    SubprocVecEnv,
+    VecFrameStack,
+    VecNormalize,
+)
+
+from examples.custom_priorities import SeldomReplayed
+from sb3_per import (
+    PERDQN,
+    CheckpointCallback,
+    latest_checkpoint,
+    load_buffer,
+    load_checkpoint,
+    save_buffer,
+    save_checkpoint,
+)
+from sb3_per.prioritization.proportional import Proportional
+from sb3_per.saving import checkpoint
+
+
+class Storable(Proportional):
+    """A prioritization of one's own that offers its state."""
+
+    def state(self):
+        return super().state()
+
+    def restore(self, state):
+        super().restore(state)
+
+
+RANK = {"replay_buffer_kwargs": {"prioritization": "rank", "new_priority": "max_stored"}}
+SHARED = {
+    "optimize_memory_usage": True,
+    "replay_buffer_kwargs": {"handle_timeout_termination": False},
+}
+
+
+@pytest.fixture(autouse=True)
+def _forget_notes():
+    NotingPERDQN.notes.clear()
+
+
+def use_up_some_randomness():
+    """Another process has its streams elsewhere."""
+    random.seed(99)
+    np.random.seed(99)  # noqa: NPY002  # what SB3 draws from
+    th.manual_seed(99)
+
+
+def state_of(model):
+    """Everything that decides on what comes next."""
+    optimizer = model.policy.optimizer.state_dict()["state"]
+    tensors = [*model.policy.state_dict().values()]
+    tensors += [value for one in optimizer.values() for value in one.values()]
+    counters = ("num_timesteps", "_n_updates", "_n_calls", "_episode_num", "exploration_rate")
+    return [tensor.tolist() for tensor in tensors], [getattr(model, name) for name in counters]
+
+
+@pytest.mark.parametrize(
+    ("options", "env_kind"),
+    [
+        ({}, Corridor),
+        (RANK, Corridor),
+        ({**RANK, "n_steps": 3, "double_q": True}, DictCorridor),
+        (SHARED, Corridor),
+        ({"replay_buffer_kwargs": {"prioritization": Storable}}, Corridor),
+        ({"policy_kwargs": {"features_extractor_class": WithDropout}}, Corridor),
+        ({"train_freq": 4, "gradient_steps": 2, "seed": None, "learning_rate": 0.01}, Corridor),
+        ({"learning_starts": 300}, Corridor),
+    ],
+)
+@pytest.mark.parametrize("n_envs", [1, 2])
+def test_a_resumed_run_equals_one_that_was_never_interrupted(options, env_kind, n_envs, tmp_path):
+    """The same batches, weights, losses, networks and optimiser, bit by bit."""
+    whole = make(make_vec_env(env_kind, n_envs=n_envs), **options)
+    whole.learn(420, callback=CheckpointCallback(tmp_path, 200, keep=3))
+    expected, NotingPERDQN.notes[:] = NotingPERDQN.notes[:], []
+    use_up_some_randomness()
+
+    path = tmp_path / "checkpoint_200_steps.ckpt"
+    env = make_vec_env(env_kind, n_envs=n_envs)
+    resumed = load_checkpoint(path, env, "cpu", algorithm=NotingPERDQN)
+    assert resumed.num_timesteps == 200
+    resumed.learn(220, reset_num_timesteps=False)
+
+    assert len(NotingPERDQN.notes) > 10
+    assert NotingPERDQN.notes == expected[-len(NotingPERDQN.notes) :]
+    assert state_of(resumed) == state_of(whole)
+    assert_same_buffer(resumed.replay_buffer, whole.replay_buffer)
+    assert resumed.replay_buffer.beta == whole.replay_buffer.beta == 1.0
+    assert (resumed.seed, resumed.buffer_size) == (whole.seed, whole.buffer_size)
+    check_valid(resumed.replay_buffer)
+
+
+def test_the_streams_that_all_of_the_program_shares_go_on(tmp_path):
+    def draw():
+        return random.random(), np.random.random(), th.rand(1).item()  # noqa: NPY002
+
+    model = make(kind=PERDQN)
+    draw()
+    save_checkpoint(model, tmp_path / "checkpoint")
+    expected = draw()
+    use_up_some_randomness()
+
+    load_checkpoint(tmp_path / "checkpoint", Corridor(), "cpu")
+
+    assert draw() == expected
+
+
+@pytest.mark.parametrize("vec_env_cls", [None, SubprocVecEnv])
+def test_environments_with_a_stream_of_their_own_go_on_with_it(vec_env_cls, tmp_path):
+    def first_observations():
+        return make_vec_env("CartPole-v1", n_envs=2, vec_env_cls=vec_env_cls)
+
+    env, other = first_observations(), first_observations()
+    try:
+        model = make(env, kind=PERDQN).learn(60)
+        save_checkpoint(model, tmp_path / "checkpoint")
+        load_checkpoint(tmp_path / "checkpoint", other, "cpu")
+
+        assert (env.reset() == other.reset()).all()
+        assert (env.reset() == other.reset()).all()
+    finally:
+        env.close()
+        other.close()
+
+
+def test_statistics_of_normalized_observations_go_on(tmp_path):
+    for kind in (Corridor, DictCorridor):
+        env, other = (VecNormalize(make_vec_env(kind, n_envs=2)) for _ in range(2))
+        model = make(env, kind=PERDQN).learn(60)
+        save_checkpoint(model, tmp_path / "checkpoint")
+
+        load_checkpoint(tmp_path / "checkpoint", other, "cpu")
+
+        observations = env.get_original_obs()
+        left, right = (one.normalize_obs(observations) for one in (env, other))
+        np.testing.assert_equal(right, left)
+        assert (other.normalize_reward(np.ones(2)) == env.normalize_reward(np.ones(2))).all()
+        assert other.ret_rms.count == env.ret_rms.count
+
+
+def test_normalization_that_was_forgotten_or_is_new_is_refused(tmp_path):
+    plain, normalized = make_vec_env(Corridor), VecNormalize(make_vec_env(Corridor))
+    rewards_only = VecNormalize(make_vec_env(Corridor), norm_obs=False)
+    save_checkpoint(make(normalized, kind=PERDQN), tmp_path / "normalized")
+    save_checkpoint(make(plain, kind=PERDQN), tmp_path / "plain")
+
+    for path, env, complaint in (
+        (tmp_path / "normalized", plain, "exactly if it was on saving, got None"),
+        (tmp_path / "plain", normalized, "exactly if it was on saving"),
+        (tmp_path / "normalized", rewards_only, r"normalize the observations that it did"),
+    ):
+        with pytest.raises(ValueError, match=complaint):
+            load_checkpoint(path, env, "cpu")
+
+
+def test_a_run_broken_off_in_mid_episode_does_not_join_two_episodes(tmp_path):
+    model = make(kind=PERDQN, n_steps=3)
+    model.learn(44, callback=CheckpointCallback(tmp_path, 43))
+    resumed = load_checkpoint(tmp_path / "checkpoint_43_steps.ckpt", Corridor(), "cpu")
+
+    resumed.learn(5, reset_num_timesteps=False)
+    batch = resumed.replay_buffer.gather(np.array([41, 42, 43]))
+
+    np.testing.assert_allclose(batch.discounts.flatten(), [0.99**2, 0.99, 0.99**3], rtol=1e-6)
+    assert batch.next_observations[:, 1].tolist() == [3, 3, 3]
+    assert not batch.dones.any()
+
+
+def test_a_buffer_taken_over_in_mid_run_does_not_join_two_episodes():
+    taken = make(kind=PERDQN, n_steps=3).learn(44).replay_buffer
+    model = make(kind=PERDQN, n_steps=3).learn(47)
+
+    model.use_replay_buffer(taken)
+    model.learn(5, reset_num_timesteps=False)
+    batch = taken.gather(np.array([41, 42, 43]))
+
+    np.testing.assert_allclose(batch.discounts.flatten(), [0.99**3, 0.99**2, 0.99], rtol=1e-6)
+
+
+def test_training_again_does_not_join_two_episodes_of_stacked_observations():
+    """``VecFrameStack`` gives the same array for every reset, filled anew."""
+    model = make(VecFrameStack(DummyVecEnv([Corridor]), 2), kind=PERDQN, n_steps=3)
+
+    model.learn(44)
+    model.learn(5)
+    batch = model.replay_buffer.gather(np.array([41, 42, 43]))
+
+    np.testing.assert_allclose(batch.discounts.flatten(), [0.99**3, 0.99**2, 0.99], rtol=1e-6)
+
+
+def test_an_environment_that_refuses_early_resets_goes_on(tmp_path):
+    def strict():
+        return Monitor(Corridor(), allow_early_resets=False)
+
+    model = make(strict(), kind=PERDQN).learn(20)  # two episodes
+    save_checkpoint(model, tmp_path / "checkpoint")
+
+    resumed = load_checkpoint(tmp_path / "checkpoint", strict(), "cpu")
+    resumed.learn(10, reset_num_timesteps=False)
+
+    assert resumed.num_timesteps == 30
+
+
+def test_other_numbers_of_environments_are_refused(tmp_path):
+    save_checkpoint(make(kind=PERDQN), tmp_path / "checkpoint")
+
+    with pytest.raises(ValueError, match="n_envs must be the model's 2, got 1"):
+        load_checkpoint(tmp_path / "checkpoint", make_vec_env(Corridor, n_envs=2), "cpu")
+
+
+def test_options_may_change_on_loading(tmp_path):
+    save_checkpoint(make(kind=PERDQN), tmp_path / "checkpoint")
+
+    model = load_checkpoint(tmp_path / "checkpoint", Corridor(), "cpu", batch_size=17)
+
+    assert model.batch_size == 17
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"buffer_size": 500},
+        {"force_reset": False},
+        {"replay_buffer_kwargs": {}},
+        {"alpha": 0.9},
+        {"prioritization": "rank"},
+        {"beta": 0.9},
+    ],
+)
+def test_what_the_checkpoint_decides_is_refused_as_an_option(option, tmp_path):
+    save_checkpoint(make(kind=PERDQN), tmp_path / "checkpoint")
+
+    with pytest.raises(ValueError, match=f"{next(iter(option))} comes from the checkpoint, got"):
+        load_checkpoint(tmp_path / "checkpoint", Corridor(), **option)
+
+
+def test_a_model_that_was_stored_without_an_environment_gets_one(tmp_path):
+    make(kind=PERDQN).learn(60).save(tmp_path / "model")
+    save_checkpoint(PERDQN.load(tmp_path / "model", device="cpu"), tmp_path / "checkpoint")
+
+    resumed = load_checkpoint(tmp_path / "checkpoint", Corridor(), "cpu")
+
+    assert resumed.learn(10, reset_num_timesteps=False).num_timesteps == 70
+
+
+def test_a_buffer_that_cannot_be_stored_stops_the_checkpoint_and_nothing_is_written(tmp_path):
+    model = make(kind=PERDQN, replay_buffer_kwargs={"prioritization": SeldomReplayed})
+
+    with pytest.raises(ValueError, match="got 'SeldomReplayed'"):
+        save_checkpoint(model, tmp_path / "checkpoint")
+
+    assert not [*tmp_path.iterdir()]
+
+
+def test_what_cannot_be_stored_is_refused_before_the_first_step(tmp_path):
+    model = make(kind=PERDQN, replay_buffer_kwargs={"prioritization": SeldomReplayed})
+
+    with pytest.raises(ValueError, match="got 'SeldomReplayed'"):
+        model.learn(60, callback=CheckpointCallback(tmp_path, 50))
+
+    assert model.num_timesteps == 0
+
+
+def test_a_checkpoint_is_no_buffer_and_a_buffer_no_checkpoint(tmp_path):
+    model = make(kind=PERDQN)
+    save_checkpoint(model, tmp_path / "checkpoint")
+    save_buffer(model.replay_buffer, tmp_path / "buffer")
+
+    with pytest.raises(ValueError, match="checkpoint must hold a sb3-per buffer"):
+        load_buffer(tmp_path / "checkpoint")
+    with pytest.raises(ValueError, match="buffer must hold a sb3-per checkpoint"):
+        load_checkpoint(tmp_path / "buffer", Corridor())
+
+
+# The callback
+
+
+def names_in(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_checkpoints_come_at_their_steps_and_only_the_last_ones_stay(tmp_path):
+    make(kind=PERDQN, train_freq=4).learn(200, callback=CheckpointCallback(tmp_path, 50))
+
+    assert names_in(tmp_path) == ["checkpoint_152_steps.ckpt", "checkpoint_200_steps.ckpt"]
+    assert latest_checkpoint(tmp_path).name == "checkpoint_200_steps.ckpt"
+
+
+def test_a_resumed_run_keeps_the_rhythm(tmp_path):
+    callback = CheckpointCallback(tmp_path, 50, keep=9)
+    make(kind=PERDQN).learn(120, callback=callback)
+
+    latest = latest_checkpoint(tmp_path)
+    written_at = latest.stat().st_mtime_ns
+
+    resumed = load_checkpoint(latest, Corridor(), "cpu")
+    resumed.learn(80, callback=CheckpointCallback(tmp_path, 50, keep=9), reset_num_timesteps=False)
+
+    # The last step of each run, and each fiftieth of both.
+    assert [name.split("_")[1] for name in names_in(tmp_path)] == ["100", "120", "150", "200", "50"]
+    assert latest.stat().st_mtime_ns == written_at
+
+
+def test_a_long_rollout_is_followed_by_one_checkpoint(tmp_path):
+    model, callback = make(kind=PERDQN), CheckpointCallback(tmp_path, 10)
+    callback.init_callback(model)
+    callback.on_training_start({}, {})
+
+    for model.num_timesteps in (35, 36, 39):
+        callback.on_rollout_start()
+
+    assert names_in(tmp_path) == ["checkpoint_35_steps.ckpt"]
+
+
+def test_within_another_callback_which_tells_it_of_no_rollout_it_refuses(tmp_path):
+    within = CheckpointCallback(tmp_path, 50)
+    outer = EveryNTimesteps(20, within)
+
+    with pytest.raises(ValueError, match=r"must be given to learn itself.*got 'EveryNTimesteps'"):
+        make(kind=PERDQN).learn(100, callback=outer)
+    make(kind=PERDQN).learn(60, callback=[within])
+    assert names_in(tmp_path) == ["checkpoint_50_steps.ckpt", "checkpoint_60_steps.ckpt"]
+
+
+class Unpicklable(PERDQN):
+    def _setup_model(self):
+        super()._setup_model()
+        self.lock = threading.Lock()
+
+
+def unstorable(tmp_path, kind):
+    """A model or a folder that no checkpoint can be made of, and what is said of it."""
+    model, folder = make(kind=PERDQN), tmp_path / "folder"
+    if kind == "a file":
+        folder.touch()
+        return model, folder, ValueError, "must be a folder that can be written to, or a new one"
+    if kind == "a lock":
+        return make(kind=Unpicklable), folder, TypeError, "cannot pickle"
+    states = {"a set": {1}, "objects": np.array([{}], dtype=object)}
+    methods = {"state": lambda self: {"own": states[kind]}, "restore": Storable.restore}
+    own = type("Own", (Storable,), methods)
+    model = make(kind=PERDQN, replay_buffer_kwargs={"prioritization": own})
+    return model, folder, ValueError, "Python objects" if kind == "objects" else "only what JSON"
+
+
+class Failing(Corridor):
+    def step(self, action):
+        observation, _, *rest = super().step(action)
+        return observation, np.nan, *rest
+
+
+def test_after_an_error_nothing_is_saved_though_rl_zoo_asks_for_it(tmp_path):
+    model, callback = make(Failing(), kind=PERDQN), CheckpointCallback(tmp_path, 20)
+
+    with pytest.raises(ValueError, match="TD error must be finite"):  # noqa: PT012  # as RL-Zoo does
+        try:
+            model.learn(100, callback=callback)
+        finally:
+            callback.on_training_end()
+
+    assert model.num_timesteps > 0
+    assert not any(int(name.split("_")[1]) == model.num_timesteps for name in names_in(tmp_path))
+
+
+def test_training_that_is_the_answer_to_an_error_saves_its_end(tmp_path):
+    try:
+        raise KeyError
+    except KeyError:
+        make(kind=PERDQN).learn(60, callback=CheckpointCallback(tmp_path, 50))
+
+    assert "checkpoint_60_steps.ckpt" in names_in(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["a file", "a lock", "a set", "objects"])
+def test_what_no_checkpoint_can_be_made_of_is_told_before_the_first_step(kind, tmp_path):
+    model, folder, error, message = unstorable(tmp_path, kind)
+
+    with pytest.raises(error, match=message):
+        model.learn(100, callback=CheckpointCallback(folder, 50))
+
+    assert model.num_timesteps == 0
+
+
+def test_a_checkpoint_of_a_later_version_is_neither_passed_over_nor_put_aside(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(checkpoint, "VERSION", 2)
+    model = make(kind=PERDQN).learn(100, callback=CheckpointCallback(tmp_path, 50))
+    monkeypatch.setattr(checkpoint, "VERSION", 1)
+
+    with pytest.raises(ValueError, match="must be of format version 1 at the most: update sb3-per"):
+        latest_checkpoint(tmp_path)
+    with pytest.raises(ValueError, match="update sb3-per"):
+        model.learn(10, callback=CheckpointCallback(tmp_path, 50), reset_num_timesteps=False)
+    assert names_in(tmp_path) == ["checkpoint_100_steps.ckpt", "checkpoint_50_steps.ckpt"]
+
+
+def test_a_checkpoint_that_vanishes_meanwhile_is_none(tmp_path, monkeypatch):
+    make(kind=PERDQN).learn(60, callback=CheckpointCallback(tmp_path, 50))
+    gone = [*checkpoint._checkpoints(tmp_path), tmp_path / "checkpoint_70_steps.ckpt"]
+    monkeypatch.setattr(checkpoint, "_checkpoints", lambda folder: gone)
+
+    assert latest_checkpoint(tmp_path).name == "checkpoint_60_steps.ckpt"
+
+
+def test_a_checkpoint_is_of_perdqn(tmp_path):
+    save_checkpoint(make(kind=PERDQN), tmp_path / "checkpoint.ckpt")
+
+    with pytest.raises(ValueError, match="algorithm must be PERDQN or a subclass of it, got"):
+        load_checkpoint(tmp_path / "checkpoint.ckpt", Corridor(), algorithm=DQN)
+
+
+def test_a_model_that_its_buffer_no_longer_fits_is_not_stored(tmp_path):
+    model = make(kind=PERDQN, n_steps=3)
+    model.gamma = 0.5  # of which the buffer's returns know nothing
+
+    with pytest.raises(ValueError, match=r"the buffer's gamma must be the model's 0.5, got 0.99"):
+        save_checkpoint(model, tmp_path / "checkpoint.ckpt")
+    with pytest.raises(ValueError, match=r"the buffer's gamma must be the model's 0.5"):
+        model.learn(50, callback=CheckpointCallback(tmp_path, 50))
+    assert model.num_timesteps == 0
+    assert not names_in(tmp_path)
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(tmp_path):
+    make(kind=PERDQN).learn(100, callback=CheckpointCallback(tmp_path, 50))
+    newest = tmp_path / "checkpoint_100_steps.ckpt"
+    newest.write_bytes(newest.read_bytes()[:-1000])
+
+    with pytest.warns(UserWarning, match=r"checkpoint_100_steps.ckpt is damaged.* an earlier one"):
+        found = latest_checkpoint(tmp_path)
+
+    assert found.name == "checkpoint_50_steps.ckpt"
+    with pytest.raises(ValueError, match=r"checkpoint_100_steps.ckpt is damaged"):
+        load_checkpoint(newest, Corridor())
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+def test_a_damaged_checkpoint_does_not_push_out_good_ones(keep, tmp_path):
+    make(kind=PERDQN).learn(200, callback=CheckpointCallback(tmp_path, 50, keep=4))
+    newest = tmp_path / "checkpoint_200_steps.ckpt"
+    newest.write_bytes(newest.read_bytes()[:-1000])
+    with pytest.warns(UserWarning, match="taking an earlier one"):
+        resumed = load_checkpoint(latest_checkpoint(tmp_path), Corridor(), "cpu")
+
+    callback = CheckpointCallback(tmp_path, 10, keep=keep)
+    with pytest.warns(UserWarning, match="taking an earlier one"):
+        resumed.learn(20, callback=callback, reset_num_timesteps=False)
+
+    kept = [f"checkpoint_{n_steps}_steps.ckpt" for n_steps in (160, 170)[-keep:]]
+    assert names_in(tmp_path) == [*kept, "checkpoint_200_steps.ckpt.damaged"]
+    assert latest_checkpoint(tmp_path).name == "checkpoint_170_steps.ckpt"
+
+
+def test_what_a_killed_run_has_half_written_is_removed(tmp_path):
+    half = tmp_path / ".checkpoint_73_steps.ckpt.partial"
+    half.write_bytes(b"half")
+
+    make(kind=PERDQN).learn(20, callback=CheckpointCallback(tmp_path, 50))
+
+    assert names_in(tmp_path) == ["checkpoint_20_steps.ckpt"]
+
+
+def test_without_checkpoints_there_is_no_latest_one(tmp_path):
+    assert latest_checkpoint(tmp_path) is None
+    assert latest_checkpoint(tmp_path / "nowhere") is None
+
+
+def test_a_new_run_does_not_delete_the_checkpoints_of_one_that_got_further(tmp_path):
+    make(kind=PERDQN).learn(120, callback=CheckpointCallback(tmp_path, 50))
+
+    with pytest.raises(ValueError, match=r"step 0: go on .*=False\)\), or move .*_120_steps"):
+        make(kind=PERDQN).learn(120, callback=CheckpointCallback(tmp_path, 50))
+
+    assert len(names_in(tmp_path)) == 2
+
+
+def test_a_checkpoint_does_not_change_the_run(tmp_path):
+    plain = make(kind=PERDQN).learn(150)
+    saved = make(kind=PERDQN).learn(150, callback=CheckpointCallback(tmp_path, 7))
+
+    assert state_of(saved) == state_of(plain)
+    assert_same_buffer(saved.replay_buffer, plain.replay_buffer)
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"save_freq": 0}, "save_freq must be a whole number of at least 1, got 0"),
+        ({"save_freq": 5, "keep": 0}, "keep must be a whole number of at least 1, got 0"),
+        ({"save_freq": 2.5}, "save_freq .* got 2.5"),
+        ({"save_freq": "./logs"}, "save_freq .* got './logs'"),  # in the order of SB3's callback
+        ({"save_freq": True}, "save_freq .* got True"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(options, complaint, tmp_path):
+    with pytest.raises(ValueError, match=complaint):
+        CheckpointCallback(tmp_path, **options)
+
+
+@pytest.mark.parametrize("env", [None, "CartPole-v1"])
+def test_a_checkpoint_goes_on_in_an_environment(env, tmp_path):
+    save_checkpoint(make(kind=PERDQN), tmp_path / "checkpoint")
+
+    with pytest.raises(ValueError, match=f"env must be an environment, .* got {env!r}"):
+        load_checkpoint(tmp_path / "checkpoint", env)
+
+
+def test_a_model_that_is_no_checkpoint_is_told_what_reads_it(tmp_path):
+    make(kind=PERDQN).save(tmp_path / "model.zip")
+
+    with pytest.raises(ValueError, match=r"not written by sb3-per \(PERDQN\.load and"):
+        load_checkpoint(tmp_path / "model.zip", Corridor())
+
+
+def test_what_was_saved_is_said_on_demand(tmp_path, capsys):
+    callback = CheckpointCallback(tmp_path, 50, verbose=1)
+    make(kind=PERDQN, verbose=1).learn(60, callback=callback)
+
+    assert f"Saved {tmp_path / 'checkpoint_50_steps.ckpt'}" in capsys.readouterr().out
+
+
+def test_plain_dqn_is_refused_by_name(tmp_path):
+    with pytest.raises(ValueError, match="must be a PERDQN, got DQN"):
+        make(kind=DQN).learn(60, callback=CheckpointCallback(tmp_path, 50))
+    with pytest.raises(ValueError, match="must be a PERDQN, got DQN"):
+        save_checkpoint(make(kind=DQN), tmp_path / "checkpoint")
+    assert not [*tmp_path.iterdir()]

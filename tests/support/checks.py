@@ -1,0 +1,84 @@
+"""What must hold of a buffer whenever it is asked, and whether two go on alike."""
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import torch as th
+
+from sb3_per.prioritization.proportional import Proportional
+from sb3_per.prioritization.rank_based import RankBased
+
+
+def check_valid(buffer):
+    """:raises AssertionError: if a buffer broke one of the promises of its class."""
+    shares = buffer.prioritization.probabilities(np.arange(buffer.n_slots))
+    drawable = np.arange(buffer.n_slots) < buffer.n_stored
+    if buffer.barred_row is not None:
+        drawable[buffer.slots_of(buffer.barred_row)] = False
+    assert (shares > 0).tolist() == drawable.tolist(), "drawable and drawn differ"
+    if buffer.n_drawable:
+        assert math.isclose(math.fsum(shares), 1.0, rel_tol=1e-9), "probabilities do not add up"
+    check = {Proportional: check_proportional, RankBased: check_ranks}
+    check.get(type(buffer.prioritization), lambda prioritization: None)(buffer.prioritization)
+    for name, rows in buffer.storage().items():
+        assert rows.dtype.kind in "biu" or np.isfinite(rows).all(), f"{name} is not finite"
+
+
+def check_proportional(prioritization):
+    tree = prioritization._tree
+    check_sums(tree)
+    assert prioritization.largest_priority >= prioritization.initial_priority
+    # Powers may round: the comparison is made with room for one unit in the last place or so.
+    largest = prioritization.largest_priority**prioritization.alpha
+    assert tree.leaf_weights.max() <= largest * (1 + 1e-12), "a leaf is above the largest priority"
+
+
+def check_ranks(prioritization):
+    slots, priorities = prioritization._order.entries()
+    ranks = prioritization._order.ranks(slots)
+    assert ranks.tolist() == list(range(len(slots))), "ranks and order differ"
+    assert (np.diff(priorities) <= 0).all(), "priorities are out of order"
+    assert len(priorities) == 0 or priorities[0] <= prioritization.largest_priority
+    check_sums(prioritization._tree)
+    weights = prioritization._tree.leaf_weights
+    expected = np.arange(1.0, len(slots) + 1) ** -prioritization.alpha
+    # NumPy's power differs in the last place between one number and many.
+    np.testing.assert_allclose(weights[: len(slots)], expected, rtol=1e-15)
+    assert not weights[len(slots) :].any(), "a rank that nobody has can be drawn"
+
+
+def check_sums(tree):
+    """Every node is the sum of its children, in their order."""
+    bounds = [*tree.starts.tolist(), len(tree.nodes)]
+    levels = [tree.nodes[start:stop] for start, stop in pairwise(bounds)]
+    for parents, children in pairwise(levels):
+        sums = np.zeros(len(children) // 8)
+        for child in range(8):
+            sums += children[child::8]
+        np.testing.assert_array_equal(parents[: len(sums)], sums)
+    assert math.isclose(tree.total, math.fsum(tree.leaf_weights), rel_tol=1e-12, abs_tol=0)
+
+
+def assert_same_batch(left, right):
+    """Two samples hold the same, bit by bit."""
+    assert left.slots.tolist() == right.slots.tolist()
+    for own, other in zip(left[:-1], right[:-1], strict=True):
+        if isinstance(own, dict):
+            assert all(th.equal(own[key], other[key]) for key in own)
+            assert own.keys() == other.keys()
+        else:
+            assert own is other is None or th.equal(own, other)
+
+
+def assert_same_buffer(left, right):
+    """What is stored in two buffers, and how it would be drawn, is the same bit by bit."""
+    ours, theirs = left.storage(), right.storage()
+    assert ours.keys() == theirs.keys()
+    for name in ours:
+        np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
+    assert left.state() == right.state()
+    everyone = np.arange(left.n_slots)
+    shares = [one.prioritization.probabilities(everyone).tolist() for one in (left, right)]
+    assert shares[0] == shares[1]
+    assert left.prioritization.largest_priority == right.prioritization.largest_priority

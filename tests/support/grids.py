@@ -1,0 +1,68 @@
+"""Small suites, and results that nobody has trained."""
+
+import dataclasses
+
+from sb3_per.experiments.compare import declare, results
+from sb3_per.experiments.compare.suite import Environment, Evaluation, Score, Suite, Variant, cells
+
+
+def suite(*, environments=("A-v0",), variants=("dqn", "per"), seeds=5):
+    """Scores are returns over 100; a run is evaluated after 10, 20, 30 and 40 steps."""
+    environment = Environment(
+        steps=40,
+        evaluation=Evaluation(every=10, episodes=2),
+        score=Score(random=0.0, solved=100.0, source="made up"),
+        threshold=50.0,
+        hyperparameters={"policy": "MlpPolicy", "learning_rate": 0.5},
+        env_kwargs={},
+    )
+    return Suite(
+        name="made_up",
+        about="Nobody has trained this.",
+        seeds=seeds,
+        baseline="dqn",
+        environments=dict.fromkeys(environments, environment),
+        variants={name: Variant(algorithm="dqn", overrides={}, scale={}) for name in variants},
+    )
+
+
+def measured(returns):
+    """What a worker measures, if both episodes of each evaluation give the same."""
+    return {
+        "evaluations": {
+            "steps": [10, 20, 30, 40],
+            "returns": [[each, each] for each in returns],
+            "lengths": [[1, 1]] * 4,
+        },
+        "evaluation_is_greedy": True,
+        "steps": 40,
+        "seconds": {"wall": 2.0, "cpu": 1.0},
+        "steps_per_second": 20.0,
+        "steps_per_cpu_second": 40.0,
+        "versions": {"python": "3.11"},
+        "machine": {"device": "cpu"},
+    }
+
+
+def finish(folder, cell, returns, **changes):
+    results.cell_folder(folder, cell).mkdir(parents=True, exist_ok=True)
+    results.write(folder, cell, measured(returns) | changes)
+
+
+def run_folder(folder, declared, final):
+    """
+    A run folder, complete.
+
+    :param final: From a cell to the return of its last three evaluations; the first returned 0.
+    """
+    declare.save(declared, folder / results.SUITE)
+    for cell in cells(declared):
+        finish(folder, cell, [0.0, *[float(final(cell))] * 3])
+    return folder
+
+
+def changed(declared, environment, **changes):
+    """The suite with other values in one environment."""
+    environments = dict(declared.environments)
+    environments[environment] = dataclasses.replace(environments[environment], **changes)
+    return dataclasses.replace(declared, environments=environments)

@@ -1,0 +1,253 @@
+"""RL-Zoo and PERDQN in one process: tables, YAML files, hyperparameter search."""
+
+import argparse
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import gymnasium as gym
+import optuna
+import pytest
+import rl_zoo3
+import rl_zoo3.enjoy
+import rl_zoo3.train
+import yaml
+from rl_zoo3 import exp_manager, hyperparams_opt
+from rl_zoo3.exp_manager import ExperimentManager
+from stable_baselines3 import DQN
+
+from sb3_per import (
+    PERDQN,
+    PrioritizedDictReplayBuffer,
+    PrioritizedReplayBuffer,
+    cli,
+    zoo,
+)
+from sb3_per.zoo.search_space import convert_per_dqn, sample_per_dqn
+
+FILES = {path.stem: path for path in zoo.config_folder().glob("*.yml")}
+SECTIONS = [
+    (name, section) for name, path in FILES.items() for section in yaml.safe_load(path.read_text())
+]
+# Sections that name no environment: one that has no section of its own, and an Atari game.
+STAND_INS = {"default": "CliffWalking-v1", "atari": "PongNoFrameskip-v4"}
+
+
+@pytest.fixture(autouse=True)
+def registered():
+    zoo.register()
+
+
+def experiment(tmp_path, env_id, *, algorithm="per_dqn", **options):
+    """RL-Zoo's manager of one run, with a buffer that fits into a test."""
+    options.setdefault("config", str(zoo.config_file("per_dqn")))
+    options.setdefault("hyperparams", {"learning_starts": 0, "buffer_size": 1000})
+    # RL-Zoo writes the run's arguments into its folder.
+    arguments = argparse.Namespace(env_kwargs=None)
+    options |= {"eval_freq": -1, "log_interval": -1, "device": "cpu"}
+    return ExperimentManager(arguments, algorithm, env_id, str(tmp_path), **options)
+
+
+def test_importing_us_does_not_import_rl_zoo():
+    compare = "sb3_per.experiments.compare"
+    ours = f"sb3_per.zoo, sb3_per.cli, {compare}.command, {compare}.worker"
+    code = f"import {ours}, sys; sys.exit('rl_zoo3' in sys.modules)"
+
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_registering_twice_changes_nothing():
+    tables = (rl_zoo3.ALGOS, hyperparams_opt.HYPERPARAMS_SAMPLER, vars(exp_manager))
+    before = [dict(table) for table in tables]
+
+    zoo.register()
+
+    assert [dict(table) for table in tables] == before
+
+
+def test_registering_reaches_every_table_that_rl_zoo_reads():
+    assert exp_manager.ALGOS["per_dqn"] is PERDQN
+    assert exp_manager.HYPERPARAMS_SAMPLER["per_dqn"] is sample_per_dqn
+    assert exp_manager.HYPERPARAMS_CONVERTER["per_dqn"] is convert_per_dqn
+    assert exp_manager.PrioritizedReplayBuffer is PrioritizedReplayBuffer
+    assert exp_manager.PrioritizedDictReplayBuffer is PrioritizedDictReplayBuffer
+
+
+def test_a_name_that_is_taken_is_left_alone(monkeypatch):
+    monkeypatch.setitem(rl_zoo3.ALGOS, "per_dqn", DQN)
+
+    with pytest.raises(ValueError, match=r"must be free in RL-Zoo's ALGOS, got .*DQN"):
+        zoo.register()
+    assert rl_zoo3.ALGOS["per_dqn"] is DQN
+
+
+@pytest.mark.slow
+# Raised as an error it would end Box2D's import, and with it the interpreter.
+@pytest.mark.filterwarnings("ignore:builtin type .* has no __module__ attribute")
+@pytest.mark.filterwarnings("ignore:10 batches were drawn")  # as dqn_per_buffer.yml says
+@pytest.mark.parametrize(("name", "section"), SECTIONS)
+def test_every_section_builds_a_model_and_takes_a_gradient_step(tmp_path, name, section):
+    path = FILES[name]
+    algorithm = "dqn" if name.startswith("dqn") else "per_dqn"
+    n_timesteps = yaml.safe_load(path.read_text())[section].get("train_freq", 4) + 1
+    manager = experiment(
+        tmp_path,
+        STAND_INS.get(section, section),
+        algorithm=algorithm,
+        config=str(path),
+        n_timesteps=n_timesteps,
+    )
+
+    model, used = manager.setup_experiment()
+    manager.learn(model)
+
+    assert model._n_updates > 0
+    assert isinstance(model.replay_buffer, PrioritizedReplayBuffer)
+    own = yaml.safe_load(path.read_text())[section]
+    assert used == own | {"learning_starts": 0, "buffer_size": 1000}
+
+
+def leaves(value):
+    if isinstance(value, dict):
+        return [leaf for part in value.values() for leaf in leaves(part)]
+    if isinstance(value, list):
+        return [leaf for part in value for leaf in leaves(part)]
+    return [value]
+
+
+def reads_as_number(text):
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_numbers_are_numbers(name):
+    texts = [leaf for leaf in leaves(yaml.safe_load(FILES[name].read_text())) if type(leaf) is str]
+
+    assert not [text for text in texts if reads_as_number(text)]
+    assert reads_as_number(yaml.safe_load("1e-3"))  # what PyYAML takes for text is noticed
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_each_section_says_whether_it_is_tuned(name):
+    paragraphs = FILES[name].read_text().split("\n\n")
+    sections = [paragraph for paragraph in paragraphs if re.search(r"^\w", paragraph, re.MULTILINE)]
+
+    assert len(sections) == len(yaml.safe_load(FILES[name].read_text()))
+    assert all(section.startswith(("# Tuned:", "# Untuned")) for section in sections)
+
+
+def test_every_environment_of_rl_zoos_own_dqn_file_is_there():
+    folder = Path(rl_zoo3.__file__).parent
+    theirs = yaml.safe_load((folder / "hyperparams" / "dqn.yml").read_text())
+
+    assert set(theirs) <= set(yaml.safe_load(FILES["per_dqn"].read_text()))
+
+
+def test_the_file_for_ranks_is_the_other_one_but_for_what_ranks_need():
+    proportional, rank = (
+        yaml.safe_load(FILES[name].read_text()) for name in ("per_dqn", "per_dqn_rank")
+    )
+
+    assert rank.keys() == proportional.keys()
+    for name, section in proportional.items():
+        options = section.get("replay_buffer_kwargs", {}) | {"prioritization": "rank", "alpha": 0.7}
+        assert rank[name] == section | {"beta_initial": 0.5, "replay_buffer_kwargs": options}
+
+
+def test_an_agent_that_is_only_watched_has_no_buffer(monkeypatch, tmp_path):
+    monkeypatch.setitem(rl_zoo3.ALGOS, "per_dqn", PERDQN)
+    PERDQN("MlpPolicy", "CartPole-v1", buffer_size=500).save(tmp_path / "agent")
+
+    zoo.load_without_buffers()
+
+    agent = rl_zoo3.ALGOS["per_dqn"].load(tmp_path / "agent", env=gym.make("CartPole-v1"))
+    assert type(agent) is PERDQN
+    assert agent.replay_buffer.buffer_size == 1
+    zoo.register()
+    assert rl_zoo3.ALGOS["per_dqn"] is PERDQN
+
+
+@pytest.mark.parametrize(("command", "is_watching"), [("enjoy", True), ("train", False)])
+def test_who_trains_gets_a_buffer_and_who_watches_none(monkeypatch, command, is_watching):
+    called = []
+    monkeypatch.setattr(zoo, "load_without_buffers", lambda: called.append(command))
+    monkeypatch.setattr(f"rl_zoo3.{command}.{command}", lambda: None)
+
+    cli.main([command, "--algo", "per_dqn"])
+
+    assert bool(called) == is_watching
+
+
+@pytest.fixture
+def study():
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+
+
+def test_a_search_trains_what_its_stored_trial_is_converted_to(study):
+    seen = set()
+    for _ in range(30):
+        trial = study.ask()
+        trained = sample_per_dqn(trial, 2, 1, {"using_her_replay_buffer": False, "her_kwargs": {}})
+        stored = study.trials[trial.number].params
+
+        model = PERDQN("MlpPolicy", "CartPole-v1", buffer_size=100, device="cpu", **trained)
+
+        prioritization = model.replay_buffer.prioritization
+        assert convert_per_dqn(stored) == trained
+        assert prioritization.alpha == stored["alpha"]
+        assert prioritization.eps == stored.get("eps", 1e-6)
+        assert (model.beta_initial, model.double_q) == (stored["beta_initial"], stored["double_q"])
+        seen.add((type(prioritization).__name__, model.double_q))
+    assert len(seen) == 4
+
+
+def test_a_search_draws_eps_on_a_logarithmic_scale(study):
+    trials = [study.ask() for _ in range(10)]
+    for trial in trials:
+        sample_per_dqn(trial, 2, 1, {"using_her_replay_buffer": False, "her_kwargs": {}})
+
+    scales = [trial.distributions["eps"].log for trial in trials if "eps" in trial.params]
+
+    assert scales
+    assert all(scales)
+
+
+def test_a_trial_keeps_the_options_that_are_not_searched(study):
+    trial = study.ask()
+    options = {"td_error_clip": 1.0, "alpha": 2.0}
+
+    sample_per_dqn(trial, 2, 1, {"using_her_replay_buffer": False, "her_kwargs": options})
+
+    converted = convert_per_dqn(study.trials[0].params)["replay_buffer_kwargs"]
+    assert converted["td_error_clip"] == 1.0
+    assert converted["alpha"] == trial.params["alpha"] <= 1.0
+
+
+def test_a_run_continues_with_its_priorities(tmp_path):
+    first = experiment(tmp_path, "CartPole-v1", n_timesteps=600, save_replay_buffer=True)
+    model, _ = first.setup_experiment()
+    first.learn(model)
+    first.save_trained_model(model)
+    with Path(first.save_path, "replay_buffer.pkl").open("rb") as file:
+        saved = pickle.load(file)
+
+    second = experiment(
+        tmp_path, "CartPole-v1", trained_agent=str(Path(first.save_path, "CartPole-v1.zip"))
+    )
+    continued, _ = second.setup_experiment()
+
+    slots = range(saved.size())
+    buffer = continued.replay_buffer
+    assert buffer.size() == saved.size() >= 600
+    probabilities = buffer.prioritization.probabilities(slots)
+    assert len(set(probabilities)) > 100
+    assert (probabilities == saved.prioritization.probabilities(slots)).all()
+    assert (buffer.sample(32).slots == saved.sample(32).slots).all()
+    continued.env.close()
