@@ -4,9 +4,9 @@ from functools import cache
 from typing import Literal, Protocol
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from sb3_per.prioritization.compilation import kernel
 from sb3_per.prioritization.sampling import Draw, Scheme
 from sb3_per.prioritization.sum_tree import FloatArray, IntArray
 from sb3_per.rules import fixed, require, require_fraction, require_positive
@@ -107,7 +107,7 @@ class ByTDError:
         return powers
 
 
-@njit(cache=True)
+@kernel
 def _priorities(
     td_errors: FloatArray, clip: float, eps: float, power: float
 ) -> tuple[FloatArray, float]:
@@ -120,7 +120,7 @@ def _priorities(
     return powers, largest
 
 
-@njit(cache=True)
+@kernel
 def first_bad_update(slots: IntArray, td_errors: FloatArray, n_stored: int) -> int:
     """Position of the first slot out of range or TD error that is not finite in float32, or -1."""
     for i in range(len(slots)):
@@ -129,7 +129,7 @@ def first_bad_update(slots: IntArray, td_errors: FloatArray, n_stored: int) -> i
     return -1
 
 
-@njit(cache=True)
+@kernel
 def importance_weights(
     probabilities: FloatArray, reference: float, beta: float
 ) -> NDArray[np.float32]:
@@ -149,7 +149,7 @@ def importance_weights(
     return weights
 
 
-@njit(cache=True)
+@kernel
 def smallest(probabilities: FloatArray) -> float:
     """The least of some probabilities, shape (B,); NumPy's own takes three times as long."""
     least = np.inf

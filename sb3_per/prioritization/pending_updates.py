@@ -3,9 +3,9 @@
 from functools import cache
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from sb3_per.prioritization.compilation import kernel
 from sb3_per.prioritization.sum_tree import IntArray
 
 # Of a slot that n TD errors are awaited for: 2 n - 1, and 2 n once it was overwritten; else 0.
@@ -53,21 +53,21 @@ class DrawLog:
         return in_time, n_late
 
 
-@njit(cache=True)
+@kernel
 def _await(states: NDArray[np.int8], slots: IntArray) -> None:
     for i in range(len(slots)):
         state = states[slots[i]]
         states[slots[i]] = min(state + 2, _MOST) if state & 1 else 1
 
 
-@njit(cache=True)
+@kernel
 def _overwrite(states: NDArray[np.int8], slots: IntArray) -> None:
     for i in range(len(slots)):
         if states[slots[i]] & 1:
             states[slots[i]] += 1
 
 
-@njit(cache=True)
+@kernel
 def _settle(states: NDArray[np.int8], slots: IntArray) -> tuple[NDArray[np.bool_], int]:
     in_time = np.empty(len(slots), dtype=np.bool_)
     n_late = 0

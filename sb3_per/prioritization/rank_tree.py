@@ -3,9 +3,9 @@
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from sb3_per.prioritization.compilation import kernel
 from sb3_per.prioritization.sum_tree import FloatArray, IntArray, on_cache_lines
 
 # Entries of a leaf, and children of an inner node: their keys fill six cache lines, their items
@@ -59,7 +59,7 @@ def empty_tree(n_slots: int) -> Tree:
     return tree
 
 
-@njit(cache=True)
+@kernel
 def leaf_with_room(tree: Tree, key: float) -> int:
     """The leaf for a key. Full nodes are split on the way down: parents have room for a child."""
     n_inner_left = len(tree.counts) - tree.state[N_INNER]
@@ -78,7 +78,7 @@ def leaf_with_room(tree: Tree, key: float) -> int:
     return int(node)
 
 
-@njit(cache=True)
+@kernel
 def _grow(tree: Tree) -> None:
     """Put a new root above a full one."""
     old, new = tree.state[ROOT], tree.state[N_INNER]
@@ -89,7 +89,7 @@ def _grow(tree: Tree) -> None:
     tree.state[N_INNER] += 1
 
 
-@njit(cache=True)
+@kernel
 def _split(tree: Tree, parent: int, index: int, key: float) -> None:
     """Move the upper half of a full child into a new node to its right."""
     left = tree.items[parent, index]
@@ -125,7 +125,7 @@ def _split(tree: Tree, parent: int, index: int, key: float) -> None:
     tree.counts[parent, index] -= count
 
 
-@njit(cache=True)
+@kernel
 def entries(tree: Tree) -> tuple[FloatArray, NDArray[np.int32]]:
     """All keys and their slots, in order."""
     n_entries = tree.state[N_ENTRIES]
@@ -139,7 +139,7 @@ def entries(tree: Tree) -> tuple[FloatArray, NDArray[np.int32]]:
     return keys, slots
 
 
-@njit(cache=True)
+@kernel
 def lay_out(tree: Tree, keys: FloatArray, slots: NDArray[np.int32]) -> None:
     """Lay out entries that are in order: leaves first, then level upon level above them."""
     first, n_leaves = len(tree.counts), max(-(-len(keys) // LAID_OUT), 1)
@@ -159,7 +159,7 @@ def lay_out(tree: Tree, keys: FloatArray, slots: NDArray[np.int32]) -> None:
     tree.parents[first] = -1
 
 
-@njit(cache=True)
+@kernel
 def _build_level(tree: Tree, first_child: int, n_children: int) -> tuple[int, int]:
     """Put inner nodes above neighbouring children; returns the first of them, and how many."""
     first, n_nodes = tree.state[N_INNER], -(-n_children // LAID_OUT)
@@ -175,7 +175,7 @@ def _build_level(tree: Tree, first_child: int, n_children: int) -> tuple[int, in
     return first, n_nodes
 
 
-@njit(cache=True)
+@kernel
 def child_for(tree: Tree, node: int, key: float) -> int:
     """The last child whose lower bound is below the key, or the first."""
     index: int = 0  # counting all is faster than bisecting: it needs no branches
@@ -184,7 +184,7 @@ def child_for(tree: Tree, node: int, key: float) -> int:
     return index
 
 
-@njit(cache=True)
+@kernel
 def sum_of_first(tree: Tree, node: int, n_children: int) -> int:
     """How many entries are below the first children of an inner node."""
     total: int = 0

@@ -4,8 +4,8 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from sb3_per.prioritization.compilation import kernel
 from sb3_per.prioritization.rank_tree import (
     N_CHANGES,
     N_ENTRIES,
@@ -112,7 +112,7 @@ class OrderedSlots:
         self._tree = empty_tree(self.n_slots)
 
 
-@njit(cache=True)
+@kernel
 def _place(tree: Tree, slots: IntArray, priorities: FloatArray) -> float:
     """Returns a number without meaning, which keeps the compiler from dropping the reads."""
     touched = 0.0
@@ -138,7 +138,7 @@ def _place(tree: Tree, slots: IntArray, priorities: FloatArray) -> float:
     return float(touched)
 
 
-@njit(cache=True)
+@kernel
 def _touch(tree: Tree, leaf: int) -> float:
     total = 0.0
     for i in range(0, WIDTH, 8):
@@ -148,13 +148,13 @@ def _touch(tree: Tree, leaf: int) -> float:
     return float(total + tree.sizes[leaf] + tree.parents[leaf] + tree.indices[leaf])
 
 
-@njit(cache=True)
+@kernel
 def _remove(tree: Tree, slots: IntArray) -> None:
     for i in range(len(slots)):
         _take_out(tree, slots[i])
 
 
-@njit(cache=True)
+@kernel
 def _slots_at(tree: Tree, ranks: IntArray) -> IntArray:
     slots, leaves = np.empty(len(ranks), dtype=np.int64), np.empty(len(ranks), dtype=np.int64)
     for i in range(len(ranks)):
@@ -165,7 +165,7 @@ def _slots_at(tree: Tree, ranks: IntArray) -> IntArray:
     return slots
 
 
-@njit(cache=True)
+@kernel
 def _ranks_of(tree: Tree, slots: IntArray) -> IntArray:
     ranks = np.full(len(slots), -1, dtype=np.int64)
     for i in range(len(slots)):
@@ -180,7 +180,7 @@ def _ranks_of(tree: Tree, slots: IntArray) -> IntArray:
     return ranks
 
 
-@njit(cache=True)
+@kernel
 def _find(tree: Tree, rank: int) -> tuple[int, int]:
     """Leaf and place of a rank."""
     node = tree.state[ROOT]
@@ -193,7 +193,7 @@ def _find(tree: Tree, rank: int) -> tuple[int, int]:
     return node, rank
 
 
-@njit(cache=True)
+@kernel
 def _take_out(tree: Tree, slot: int) -> None:
     leaf = tree.leaf_of[slot]
     if leaf < 0:
@@ -210,7 +210,7 @@ def _take_out(tree: Tree, slot: int) -> None:
     _add_above(tree, leaf, -1)
 
 
-@njit(cache=True)
+@kernel
 def _put_in(tree: Tree, leaf: int, slot: int, key: float) -> None:
     """Insert into a leaf that has room, before all equal keys."""
     place = 0
@@ -226,7 +226,7 @@ def _put_in(tree: Tree, leaf: int, slot: int, key: float) -> None:
     _add_above(tree, leaf, 1)
 
 
-@njit(cache=True)
+@kernel
 def _add_above(tree: Tree, node: int, change: int) -> None:
     tree.state[N_ENTRIES] += change
     parent = tree.parents[node]
@@ -235,7 +235,7 @@ def _add_above(tree: Tree, node: int, change: int) -> None:
         node, parent = parent, tree.parents[parent]
 
 
-@njit(cache=True)
+@kernel
 def _leaf_for(tree: Tree, key: float) -> int:
     node = tree.state[ROOT]
     while node < len(tree.counts):

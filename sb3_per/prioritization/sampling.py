@@ -4,9 +4,9 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from sb3_per.prioritization import sum_tree
+from sb3_per.prioritization.compilation import kernel
 from sb3_per.prioritization.sum_tree import (
     FANOUT,
     FloatArray,
@@ -94,7 +94,7 @@ def _smallest(tree: SumTree) -> float:
     return tree.smallest if tree.track_extremes else np.nan
 
 
-@njit(cache=True)
+@kernel
 def _draw(
     nodes: FloatArray, starts: IntArray, uniforms: FloatArray, stratified: bool
 ) -> tuple[IntArray, FloatArray]:
@@ -109,7 +109,7 @@ def _draw(
     return leaves, masses
 
 
-@njit(cache=True)
+@kernel
 def _take_systematic(
     nodes: FloatArray, starts: IntArray, n_draws: int, offset: float
 ) -> tuple[IntArray, float]:
@@ -147,7 +147,7 @@ def _take_systematic(
     return taken, rate
 
 
-@njit(cache=True)
+@kernel
 def _take_one_by_one(
     nodes: FloatArray, starts: IntArray, positions: FloatArray, waits: FloatArray
 ) -> tuple[IntArray, float]:

@@ -4,8 +4,9 @@ from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from sb3_per.prioritization.compilation import kernel
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -148,7 +149,7 @@ def _level_starts(n_leaves: int) -> IntArray:
     return starts.astype(np.int64)
 
 
-@njit(cache=True)
+@kernel
 def total_of(nodes: FloatArray) -> float:
     """Sum of all weights."""
     total = 0.0
@@ -157,7 +158,7 @@ def total_of(nodes: FloatArray) -> float:
     return total
 
 
-@njit(cache=True)
+@kernel
 def set_leaves(nodes: FloatArray, starts: IntArray, leaves: IntArray, weights: FloatArray) -> None:
     """Write weights and recompute the sums above them; the caller has checked both."""
     for i in range(len(leaves)):
@@ -181,7 +182,7 @@ def set_leaves(nodes: FloatArray, starts: IntArray, leaves: IntArray, weights: F
         n_below = n_parents
 
 
-@njit(cache=True)
+@kernel
 def _check_and_set(
     nodes: FloatArray, starts: IntArray, n_leaves: int, leaves: IntArray, weights: FloatArray
 ) -> int:
@@ -193,7 +194,7 @@ def _check_and_set(
     return -1
 
 
-@njit(cache=True)
+@kernel
 def find_leaves(nodes: FloatArray, starts: IntArray, masses: FloatArray) -> IntArray:
     """The leaf under each mass; see ``SumTree.find``."""
     found = np.zeros(len(masses), dtype=np.int64)
@@ -226,7 +227,7 @@ def find_leaves(nodes: FloatArray, starts: IntArray, masses: FloatArray) -> IntA
     return found
 
 
-@njit(cache=True)
+@kernel
 def _refresh_extremes(
     nodes: FloatArray, smallest: FloatArray, largest: FloatArray, starts: IntArray, leaves: IntArray
 ) -> None:

@@ -1,4 +1,5 @@
 import os
+import shutil
 import subprocess
 import sys
 
@@ -24,10 +25,46 @@ for prioritization in ("proportional", "rank"):
 def test_kernels_work_when_they_come_from_numbas_cache(tmp_path):
     """A kernel that is loaded behind one that calls it cannot return arrays: the order matters."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-    for _ in ("compiled", "from the cache"):
-        subprocess.run([sys.executable, "-c", USE_ALL_KERNELS], env=environment, check=True)
+    compiled = _run(USE_ALL_KERNELS, environment)
+    from_the_cache = _run(USE_ALL_KERNELS, environment)
 
     assert list(tmp_path.glob("**/*.nbi"))
+    assert compiled.stderr.count("compiles its functions") == 1, "said once"
+    assert from_the_cache.stderr == ""
+
+
+def _run(code, environment, cwd=None):
+    command = [sys.executable, "-c", code]
+    run = subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    return run
+
+
+NOTHING_TO_WRITE_TO = """
+import warnings
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    from sb3_per.prioritization.base import smallest
+import numpy as np
+print(smallest(np.array([3.0, 2.0])), *[str(warning.message) for warning in caught])
+"""
+
+
+def test_where_no_folder_can_be_written_kernels_compile_after_one_warning(tmp_path):
+    package = tmp_path / "sb3_per"
+    shutil.copytree("sb3_per", package, ignore=shutil.ignore_patterns("__pycache__"))
+    (package / "prioritization/__pycache__").touch()  # a file: no folder can be made here
+    environment = {
+        **os.environ,
+        "HOME": os.devnull,
+        "XDG_CACHE_HOME": os.devnull,
+        "NUMBA_CACHE_DIR": "",
+    }
+
+    printed = _run(NOTHING_TO_WRITE_TO, environment, cwd=tmp_path).stdout
+
+    assert printed.startswith("2.0 ")
+    assert printed.count("NUMBA_CACHE_DIR") == 1
 
 
 NO_COMPILING_LATER = """

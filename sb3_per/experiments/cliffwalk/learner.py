@@ -1,9 +1,9 @@
 """Q-learning on one transition at a time, until the values are right."""
 
 import numpy as np
-from numba import njit
 
 from sb3_per.experiments.cliffwalk.memory import Transitions, discount, transitions, true_values
+from sb3_per.prioritization.compilation import kernel
 from sb3_per.prioritization.sum_tree import FloatArray, IntArray
 
 STEP_SIZE = 1 / 4
@@ -66,7 +66,7 @@ class Learner:
         )
 
 
-@njit(cache=True)
+@kernel
 def _squared_error(values: FloatArray, truth: FloatArray) -> float:
     total = 0.0
     for state in range(len(values)):
@@ -75,7 +75,7 @@ def _squared_error(values: FloatArray, truth: FloatArray) -> float:
     return total
 
 
-@njit(cache=True)
+@kernel
 def _update(
     values: FloatArray, kind: int, known: Transitions, gamma: float, has_bias: bool
 ) -> float:
@@ -92,7 +92,7 @@ def _update(
     return float(td_error)
 
 
-@njit(cache=True)
+@kernel
 def _replay(
     values: FloatArray,
     kinds: IntArray,
@@ -109,7 +109,7 @@ def _replay(
     return td_errors
 
 
-@njit(cache=True)
+@kernel
 def _best_kind(
     values: FloatArray, known: Transitions, gamma: float, has_bias: bool, truth: FloatArray
 ) -> int:
