@@ -1,19 +1,94 @@
-"""Signatures of constructors that pass arguments on, for help() and editors."""
+"""Signatures of constructors: what they take, and clear errors for what they do not take."""
 
+import difflib
+import functools
 import inspect
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def explain_unknown_arguments(
+    hints: Mapping[str, str],
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """
+    Decorate a constructor so that an unknown argument raises an error that helps.
+
+    Editors, ``help()`` and type checkers still see the constructor's own arguments.
+
+    :param hints: For some names that the constructor does not take: what to do instead.
+    """
+
+    def decorate(constructor: Callable[P, R]) -> Callable[P, R]:
+        known = [each.name for each in _named_parameters(constructor)]
+
+        @functools.wraps(constructor)
+        def construct(*args: P.args, **kwargs: P.kwargs) -> R:
+            refuse_unknown(f"{type(args[0]).__name__} has no argument", kwargs, known, hints)
+            return constructor(*args, **kwargs)
+
+        return construct
+
+    return decorate
+
+
+def refuse_unknown(
+    complaint: str, given: Iterable[str], known: Iterable[str], hints: Mapping[str, str]
+) -> None:
+    """
+    Refuse names that are not known.
+
+    :param complaint: The beginning of the message: "PERDQN has no argument".
+    :param hints: For some unknown names: what to do instead.
+    :raises ValueError: for the first unknown name; it says what to do instead, or which known name
+        is similar, and lists what is known.
+    """
+    public = [name for name in known if not name.startswith("_")]
+    for name in given:
+        if name in hints and name not in public:
+            raise ValueError(f"{complaint} {name!r}: {hints[name]}")
+        if name not in known:
+            similar = difflib.get_close_matches(name, public, n=1)
+            question = f"did you mean {similar[0]!r}? " if similar else ""
+            listed = ", ".join(public)
+            raise ValueError(f"{complaint} {name!r}: {question}It takes {listed}")
+
+
+def argument_names(kind: type[Any]) -> list[str] | None:
+    """
+    Return the names of all arguments that a class takes, those that it passes on included.
+
+    :return: None if that cannot be told: the last constructor takes arguments of any name.
+    """
+    names: list[str] = []
+    for each in kind.__mro__:
+        if "__init__" not in vars(each) or each is object:
+            continue
+        constructor = vars(each)["__init__"]
+        names += [parameter.name for parameter in _named_parameters(constructor)]
+        kinds = {parameter.kind for parameter in inspect.signature(constructor).parameters.values()}
+        if inspect.Parameter.VAR_KEYWORD not in kinds:
+            return names
+    return None
 
 
 def keyword_only(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Its parameters that can be given by name alone."""
+    """Return the parameters of a function that can be given by name alone."""
     every = inspect.signature(function).parameters.values()
     return [each for each in every if each.kind is each.KEYWORD_ONLY]
 
 
 def spliced(function: Callable[..., Any], *others: Callable[..., Any]) -> inspect.Signature:
-    """All parameters of a function, then those of others that can be given by name alone."""
+    """Return all parameters of a function, then the keyword-only ones of others."""
     parameters = [*inspect.signature(function).parameters.values()]
     for other in others:
         parameters += keyword_only(other)
     return inspect.Signature(parameters)
+
+
+def _named_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Return the parameters that can be given by name, ``self`` excluded."""
+    every = [*inspect.signature(function).parameters.values()][1:]
+    return [each for each in every if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]

@@ -1,10 +1,11 @@
-"""Which replay buffer a PERDQN has, and with what options."""
+"""Which replay buffer an algorithm has, and with what options."""
 
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 from gymnasium import spaces
-from stable_baselines3 import DQN
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from sb3_per.buffers.prioritized import (
     OPTION_NAMES,
@@ -13,58 +14,102 @@ from sb3_per.buffers.prioritized import (
 )
 from sb3_per.prioritization.names import PRIORITIZATION_NAMES
 from sb3_per.rules import require
+from sb3_per.signatures import argument_names, refuse_unknown
 
-_BETA = "beta is annealed by PERDQN: pass beta_initial instead"
+# Arguments that the algorithms do not have, and what to do instead: options of the buffer, and the
+# names of Stable-Baselines 2.
+_BETA = "beta is annealed during training, so pass beta_initial"
+_SB2_OPTIONS = {"prioritized_replay_alpha": "alpha", "prioritized_replay_eps": "eps"}
+ARGUMENT_HINTS = {
+    **{name: f"pass replay_buffer_kwargs=dict({name}=...)" for name in OPTION_NAMES},
+    "beta": _BETA,
+    **{old: f"pass replay_buffer_kwargs=dict({new}=...)" for old, new in _SB2_OPTIONS.items()},
+    "prioritized_replay": "replay is always prioritized, so leave it out",
+    "prioritized_replay_beta0": "pass beta_initial",
+    "prioritized_replay_beta_iters": "pass beta_fraction, a part of the training in (0, 1]",
+    "target_network_update_freq": "pass target_update_interval",
+}
+_OPTION_HINTS = {
+    "beta": f"{_BETA} to the algorithm",
+    **{old: f"pass {new}" for old, new in _SB2_OPTIONS.items()},
+}
+# What SB3 gives every buffer.
+_GIVEN_BY_SB3 = (
+    "buffer_size",
+    "observation_space",
+    "action_space",
+    "device",
+    "n_envs",
+    "optimize_memory_usage",
+)
 
 
-def refuse_options(arguments: dict[str, Any]) -> None:
-    """:raises ValueError: for an option of the buffer among the arguments of the algorithm."""
-    for name in OPTION_NAMES:
-        rule = _BETA if name == "beta" else f"{name} belongs in replay_buffer_kwargs"
-        require(name not in arguments, rule, arguments.get(name))
+def refuse_buffer_options(algorithm: str, arguments: Iterable[str]) -> None:
+    """
+    Refuse options of the buffer among the arguments of an algorithm.
+
+    :param algorithm: The name of the algorithm.
+    :raises ValueError: for the first option; it says where that belongs.
+    """
+    known = [name for name in arguments if name not in ARGUMENT_HINTS]
+    refuse_unknown(f"{algorithm} has no argument", arguments, known, ARGUMENT_HINTS)
 
 
-def fitting_class(
+def resolve_buffer_class(
     named: type[Any] | None, observation_space: spaces.Space[Any]
 ) -> type[PrioritizedReplayBuffer]:
     """
-    :param named: What the user wants; None for ours.
+    Return the class of buffer for these observations.
+
+    :param named: The user's choice; None for the default.
     :raises ValueError: for a class without priorities, or for other observations.
     """
     has_dict = isinstance(observation_space, spaces.Dict)
-    fitting = PrioritizedDictReplayBuffer if has_dict else PrioritizedReplayBuffer
+    default = PrioritizedDictReplayBuffer if has_dict else PrioritizedReplayBuffer
     is_class = named is None or isinstance(named, type)
     require(is_class, "replay_buffer_class must be a class", named)
-    # A model that was saved names the class that fitted, as does a file that serves all spaces.
+    # A saved model names the class that it had, and a YAML file may serve all observation spaces.
     if named is None or named is PrioritizedReplayBuffer:
-        return fitting
-    if issubclass(named, fitting) and issubclass(named, PrioritizedDictReplayBuffer) == has_dict:
+        return default
+    if issubclass(named, default) and issubclass(named, PrioritizedDictReplayBuffer) == has_dict:
         return named
     raise ValueError(
-        f"replay_buffer_class must be {fitting.__name__} or a subclass of it for these "
-        f"observations (for uniform or hindsight replay use DQN; to go on from a "
-        f"model of DQN, load it with replay_buffer_class={fitting.__name__}), "
+        f"replay_buffer_class must be {default.__name__} or a subclass of it for these "
+        f"observations (for uniform or hindsight replay, use SB3's algorithm; to continue one of "
+        f"SB3's models, load it with replay_buffer_class={default.__name__}), "
         f"got {named.__name__}"
     )
 
 
-def completed(asked_for: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
+def complete_options(
+    kind: type[PrioritizedReplayBuffer], given: dict[str, Any], decided: dict[str, Any]
+) -> dict[str, Any]:
     """
-    :param asked_for: The user's options of the buffer.
-    :param known: Those that the algorithm knows.
-    :return: Both.
-    :raises ValueError: for beta, and where the two differ.
+    Return the options that the buffer is made with.
+
+    :param kind: The class of the buffer.
+    :param given: The user's ``replay_buffer_kwargs``.
+    :param decided: Options that are arguments of the algorithm, too: ``n_steps`` and ``gamma``.
+    :raises ValueError: for an option that the class does not have, for beta, and where the
+        algorithm has another value.
     """
-    require(isinstance(asked_for, dict), "replay_buffer_kwargs must be a dict", asked_for)
-    for name, value in asked_for.items():
-        require(name != "beta", _BETA, value)
-        rule = f"{name} in replay_buffer_kwargs must equal PERDQN's {name}={known.get(name)}"
-        require(name not in known or value == known[name], rule, value)
-    return {**asked_for, **known}
+    require(isinstance(given, dict), "replay_buffer_kwargs must be a dict", given)
+    names = argument_names(kind) or [*given]
+    options = [name for name in names if name != "beta" and name not in _GIVEN_BY_SB3]
+    refuse_unknown(f"{kind.__name__} has no option", given, options, _OPTION_HINTS)
+    for name, value in given.items():
+        rule = f"{name} in replay_buffer_kwargs must equal the algorithm's {name}"
+        agrees = name not in decided or value == decided[name]
+        require(agrees, f"{rule}={decided.get(name)}", value)
+    return {**given, **decided}
 
 
-def require_fitting(buffer: PrioritizedReplayBuffer, model: DQN) -> None:
-    """:raises ValueError: unless a model can learn from a buffer: for its shape or its returns."""
+def require_matching_buffer(buffer: PrioritizedReplayBuffer, model: OffPolicyAlgorithm) -> None:
+    """
+    Check that a model can learn from a buffer.
+
+    :raises ValueError: for other spaces, another number of environments, or other n-step returns.
+    """
     expected_of = {
         "n_envs": model.n_envs,
         "n_steps": model.n_steps,
@@ -77,27 +122,27 @@ def require_fitting(buffer: PrioritizedReplayBuffer, model: DQN) -> None:
         require(value == expected, f"the buffer's {name} must be the model's {expected}", value)
 
 
-def taken_over(
-    asked_for: dict[str, Any], ours: PrioritizedReplayBuffer, theirs: PrioritizedReplayBuffer
+def adopt_options(
+    given: dict[str, Any], former: PrioritizedReplayBuffer, adopted: PrioritizedReplayBuffer
 ) -> dict[str, Any]:
     """
-    Options that make such a buffer again, with a warning where the user had asked for others.
+    Return options that would make the adopted buffer, and warn where the user had given others.
 
-    :param asked_for: The user's options of the buffer.
-    :param ours: What they have made.
-    :param theirs: What takes its place.
+    :param given: The user's ``replay_buffer_kwargs``.
+    :param former: The buffer that was made with them.
+    :param adopted: The buffer that takes its place.
     """
-    if type(ours) is not type(theirs):
-        return asked_for  # another class may choose its options itself
-    before = _options_of(ours)
-    new = {name: value for name, value in _options_of(theirs).items() if value != before[name]}
-    for name in sorted(new.keys() & asked_for.keys()):
+    if type(former) is not type(adopted):
+        return given  # another class may choose its options itself
+    before = _options_of(former)
+    new = {name: value for name, value in _options_of(adopted).items() if value != before[name]}
+    for name in sorted(new.keys() & given.keys()):
         warnings.warn(
             f"the buffer keeps its own {name}={new[name]!r} instead of the "
-            f"{asked_for[name]!r} of replay_buffer_kwargs",
+            f"{given[name]!r} of replay_buffer_kwargs",
             stacklevel=3,
         )
-    return {**asked_for, **new}
+    return {**given, **new}
 
 
 def _options_of(buffer: PrioritizedReplayBuffer) -> dict[str, Any]:

@@ -1,102 +1,120 @@
 """DQN with prioritized replay: weighted loss, TD errors back into the buffer, beta's clock."""
 
-import io
-import pathlib
-import pickle
 from typing import Any, TypeVar
 
-import numpy as np
 import torch as th
 from stable_baselines3 import DQN
-from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, TensorDict
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule, TensorDict
+from stable_baselines3.dqn.policies import DQNPolicy
 from torch.nn import functional as F
 
-from sb3_per.algorithms import buffer_options as buffer_choice
 from sb3_per.algorithms import gradients
+from sb3_per.algorithms.buffer_options import ARGUMENT_HINTS
 from sb3_per.algorithms.metrics import Metrics, metrics_of
-from sb3_per.buffers.prioritized import PrioritizedReplayBuffer, PrioritizedReplayBufferSamples
-from sb3_per.rules import require, require_bool, require_fraction, require_positive
-from sb3_per.signatures import spliced
+from sb3_per.algorithms.prioritized import PrioritizedAlgorithm
+from sb3_per.buffers.prioritized import PrioritizedReplayBufferSamples
+from sb3_per.rules import require_bool
+from sb3_per.signatures import explain_unknown_arguments
 
 SelfPERDQN = TypeVar("SelfPERDQN", bound="PERDQN")
 
 
-class PERDQN(DQN):
+class PERDQN(PrioritizedAlgorithm, DQN):
     """
     Deep Q-Network with prioritized experience replay (Schaul et al. 2016,
-    https://arxiv.org/abs/1511.05952, algorithm 1 without its Double Q-learning unless asked for).
+    https://arxiv.org/abs/1511.05952, algorithm 1; their Double Q-learning is an option).
 
-    Each gradient step draws a batch by priority, weights its Huber loss by the importance-sampling
-    weights and gives the buffer the new TD errors. Everything else is ``DQN``'s, but for the
-    buffer's own random stream, and for Adam, which is torch's fused one (the same formula, rounded
-    differently) unless ``policy_kwargs`` says ``optimizer_kwargs=dict(fused=False)``.
+    Each gradient step samples a batch by priority, weights its Huber loss by the
+    importance-sampling weights, and gives the buffer the new TD errors. Everything else is as in
+    ``DQN``, with two exceptions: the buffer has a random stream of its own, and Adam is torch's
+    fused one (the same formula, rounded differently), unless ``policy_kwargs`` has
+    ``optimizer_kwargs=dict(fused=False)``.
 
-    :param args: As for ``DQN``, in its order. ``replay_buffer_kwargs`` takes the options of
-        ``PrioritizedReplayBuffer``; ``n_steps`` and ``gamma`` reach the buffer.
+    The arguments of ``DQN`` come first, in its order, and mean the same. ``replay_buffer_kwargs``
+    takes the options of ``PrioritizedReplayBuffer``; ``n_steps`` and ``gamma`` reach the buffer.
+
     :param beta_initial: Exponent of the importance-sampling weights at the start, in [0, 1].
     :param beta_final: The same at the end of the annealing, in [0, 1].
     :param beta_fraction: Part of the training over which beta moves linearly, in (0, 1].
-    :param double_q: Double Q-learning (van Hasselt et al. 2016): the online network chooses the
-        next action, the target network values it.
-    :param kwargs: As for ``DQN``.
-    :raises ValueError: for an argument out of its range or a replay buffer without priorities.
+    :param double_q: Use Double Q-learning (van Hasselt et al. 2016): the online network chooses the
+        next action, the target network evaluates it.
+    :raises ValueError: for an unknown argument, one out of its range, or a replay buffer without
+        priorities.
     """
 
-    replay_buffer: PrioritizedReplayBuffer
-
+    @explain_unknown_arguments(ARGUMENT_HINTS)
     def __init__(
         self,
-        *args: Any,
+        policy: str | type[DQNPolicy],
+        env: GymEnv | str,
+        learning_rate: float | Schedule = 1e-4,
+        buffer_size: int = 1_000_000,
+        learning_starts: int = 100,
+        batch_size: int = 32,
+        tau: float = 1.0,
+        gamma: float = 0.99,
+        train_freq: int | tuple[int, str] = 4,
+        gradient_steps: int = 1,
+        replay_buffer_class: type[ReplayBuffer] | None = None,
+        replay_buffer_kwargs: dict[str, Any] | None = None,
+        optimize_memory_usage: bool = False,
+        n_steps: int = 1,
+        target_update_interval: int = 10_000,
+        exploration_fraction: float = 0.1,
+        exploration_initial_eps: float = 1.0,
+        exploration_final_eps: float = 0.05,
+        max_grad_norm: float = 10,
+        stats_window_size: int = 100,
+        tensorboard_log: str | None = None,
+        policy_kwargs: dict[str, Any] | None = None,
+        verbose: int = 0,
+        seed: int | None = None,
+        device: th.device | str = "auto",
+        _init_setup_model: bool = True,
+        *,
         beta_initial: float = 0.4,
         beta_final: float = 1.0,
         beta_fraction: float = 1.0,
         double_q: bool = False,
-        **kwargs: Any,
     ) -> None:
-        self.beta_initial = beta_initial
-        self.beta_final = beta_final
-        self.beta_fraction = beta_fraction
         self.double_q = double_q
-        buffer_choice.refuse_options(kwargs)
-        super().__init__(*args, **kwargs)
+        super().__init__(
+            policy=policy,
+            env=env,
+            learning_rate=learning_rate,
+            buffer_size=buffer_size,
+            learning_starts=learning_starts,
+            batch_size=batch_size,
+            tau=tau,
+            gamma=gamma,
+            train_freq=train_freq,
+            gradient_steps=gradient_steps,
+            replay_buffer_class=replay_buffer_class,
+            replay_buffer_kwargs=replay_buffer_kwargs,
+            optimize_memory_usage=optimize_memory_usage,
+            n_steps=n_steps,
+            target_update_interval=target_update_interval,
+            exploration_fraction=exploration_fraction,
+            exploration_initial_eps=exploration_initial_eps,
+            exploration_final_eps=exploration_final_eps,
+            max_grad_norm=max_grad_norm,
+            stats_window_size=stats_window_size,
+            tensorboard_log=tensorboard_log,
+            policy_kwargs=policy_kwargs,
+            verbose=verbose,
+            seed=seed,
+            device=device,
+            _init_setup_model=_init_setup_model,
+            beta_initial=beta_initial,
+            beta_final=beta_final,
+            beta_fraction=beta_fraction,
+        )
 
     def _setup_model(self) -> None:
-        # Here rather than in the constructor: `load` sets attributes, and then calls this.
-        require_fraction("beta_initial", self.beta_initial)
-        require_fraction("beta_final", self.beta_final)
-        require_positive("beta_fraction", self.beta_fraction, 1.0, "lie in (0, 1]")
         require_bool("double_q", self.double_q)
-        self.replay_buffer_class = buffer_choice.fitting_class(
-            self.replay_buffer_class, self.observation_space
-        )
-        asked_for = self.replay_buffer_kwargs, self.n_steps
-        # SB3 passes a named buffer class neither n_steps nor gamma, and warns that it ignores them.
-        known = {"n_steps": self.n_steps, "gamma": self.gamma}
-        options = buffer_choice.completed(self.replay_buffer_kwargs, known)
-        self.replay_buffer_kwargs, self.n_steps = {**options, "beta": self.beta_initial}, 1
-        try:
-            super()._setup_model()
-        finally:
-            self.replay_buffer_kwargs, self.n_steps = asked_for
+        super()._setup_model()
         gradients.fuse(self.policy.optimizer)
-
-    def _setup_learn(
-        self,
-        total_timesteps: int,
-        callback: MaybeCallback = None,
-        reset_num_timesteps: bool = True,
-        *args: Any,
-        **kwargs: Any,
-    ) -> tuple[int, BaseCallback]:
-        # SB3's own condition for a reset of the environments, of which it leaves no other trace.
-        is_reset = reset_num_timesteps or self._last_obs is None
-        ready = super()._setup_learn(
-            total_timesteps, callback, reset_num_timesteps, *args, **kwargs
-        )
-        if is_reset:
-            self.replay_buffer.end_episodes()
-        return ready
 
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
         """As ``DQN.train``, on batches drawn by priority."""
@@ -127,12 +145,6 @@ class PERDQN(DQN):
         gradients.clip(optimizer, self.max_grad_norm)
         optimizer.step()
         return metrics_of(loss.item(), on_host.ravel(), batch.weights.cpu().numpy().ravel())
-
-    def _annealed_beta(self) -> float:
-        """Beta at this point of the training: linear, then constant."""
-        progress = 1.0 - self._current_progress_remaining
-        betas = (self.beta_initial, self.beta_final)
-        return float(np.interp(progress, (0.0, self.beta_fraction), betas))
 
     def _weighted_loss(self, batch: PrioritizedReplayBufferSamples) -> tuple[th.Tensor, th.Tensor]:
         """
@@ -179,57 +191,6 @@ class PERDQN(DQN):
             total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar
         )
 
-    def load_replay_buffer(
-        self, path: str | pathlib.Path | io.BufferedIOBase, truncate_last_traj: bool = True
-    ) -> None:
-        """
-        As ``DQN.load_replay_buffer``: priorities and random stream go on where they were saved.
-
-        :raises ValueError: if the file holds something else than a buffer with priorities of the
-            model's shape; the model keeps its own.
-        """
-        own = self.replay_buffer
-        try:
-            super().load_replay_buffer(path, truncate_last_traj)
-            loaded = self.replay_buffer
-        except AssertionError as error:  # SB3's, for what is no buffer
-            raise ValueError(str(error)) from error
-        except (EOFError, pickle.UnpicklingError) as error:
-            rule = f"{path} must be a whole file of save_replay_buffer (load_buffer reads others)"
-            raise ValueError(f"{rule}, got {error}") from error
-        finally:
-            self.replay_buffer = own
-        self.use_replay_buffer(loaded)
-
-    def use_replay_buffer(self, buffer: PrioritizedReplayBuffer) -> None:
-        """
-        Go on with another buffer; its options, priorities and random stream come with it, and
-        ``replay_buffer_kwargs`` tells of them, with a warning where it told of others. In mid-run
-        the episodes at its end count as cut, since those of the model's environments are others.
-
-        :param buffer: For example from ``sb3_per.load_buffer``.
-        :raises ValueError: if the buffer has no priorities or another shape; the model keeps its
-            own.
-        """
-        has_priorities = isinstance(buffer, PrioritizedReplayBuffer)
-        require(has_priorities, "the buffer must have priorities", type(buffer).__name__)
-        buffer_choice.require_fitting(buffer, self)
-        buffer.device = self.device
-        if self._last_obs is not None and buffer is not self.replay_buffer:
-            buffer.end_episodes()
-        # A model that is saved and loaded makes a buffer with such options again.
-        self.replay_buffer_kwargs = buffer_choice.taken_over(
-            self.replay_buffer_kwargs, self.replay_buffer, buffer
-        )
-        self.optimize_memory_usage = buffer.optimize_memory_usage
-        self.replay_buffer = buffer
-
-    def set_random_seed(self, seed: int | None = None) -> None:
-        """As ``DQN.set_random_seed``; the buffer's random stream is seeded, too."""
-        super().set_random_seed(seed)
-        if seed is not None and self.replay_buffer is not None:  # there is none while it is built
-            self.replay_buffer.generator = np.random.default_rng(seed)
-
     def set_parameters(
         self,
         load_path_or_dict: str | TensorDict,
@@ -241,29 +202,3 @@ class PERDQN(DQN):
         were_fused = [group.get("fused") for group in groups]
         super().set_parameters(load_path_or_dict, exact_match, device)
         gradients.keep_fused(self.policy.optimizer, were_fused)
-
-    @classmethod
-    def load(
-        cls: type[SelfPERDQN],
-        path: str | pathlib.Path | io.BufferedIOBase,
-        env: GymEnv | None = None,
-        device: th.device | str = "auto",
-        custom_objects: dict[str, Any] | None = None,
-        print_system_info: bool = False,
-        force_reset: bool = True,
-        **kwargs: Any,
-    ) -> SelfPERDQN:
-        """
-        As ``DQN.load``.
-
-        :raises ValueError: for an argument out of its range, and for an option of the buffer that
-            is not in ``replay_buffer_kwargs``.
-        """
-        buffer_choice.refuse_options(kwargs)
-        return super().load(
-            path, env, device, custom_objects, print_system_info, force_reset, **kwargs
-        )
-
-
-# What help() and editors show. Of the constructor: a class would pass it on to its subclasses.
-PERDQN.__init__.__signature__ = spliced(DQN.__init__, PERDQN.__init__)  # type: ignore[attr-defined]  # read by inspect

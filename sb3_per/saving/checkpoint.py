@@ -14,8 +14,9 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.type_aliases import GymEnv
 
-from sb3_per.algorithms.buffer_options import require_fitting
+from sb3_per.algorithms.buffer_options import require_matching_buffer
 from sb3_per.algorithms.dqn import PERDQN
+from sb3_per.algorithms.prioritized import PrioritizedAlgorithm
 from sb3_per.buffers.prioritized import OPTION_NAMES
 from sb3_per.rules import require, require_whole
 from sb3_per.saving.archive import (
@@ -42,10 +43,10 @@ _DECIDED = (
     "replay_buffer_kwargs",
 )
 
-Algorithm = TypeVar("Algorithm", bound=PERDQN)
+Algorithm = TypeVar("Algorithm", bound=PrioritizedAlgorithm)
 
 
-def save_checkpoint(model: PERDQN, path: str | os.PathLike[str]) -> None:
+def save_checkpoint(model: PrioritizedAlgorithm, path: str | os.PathLike[str]) -> None:
     """
     Store networks, optimiser, counters, replay buffer, random streams and the statistics of
     ``VecNormalize``. The file is replaced as a whole or not at all.
@@ -56,7 +57,7 @@ def save_checkpoint(model: PERDQN, path: str | os.PathLike[str]) -> None:
 
     :param model: Between two rollouts, as ``CheckpointCallback`` has it, or outside of ``learn``.
     :param path: Where to, suffix and all.
-    :raises ValueError: for another algorithm, for a buffer that cannot be stored, see
+    :raises ValueError: for an algorithm of SB3, for a buffer that cannot be stored, see
         ``save_buffer``, and for one that no longer fits the model, whose gamma was changed.
     """
     write_archive(path, *_contents(model))
@@ -82,8 +83,8 @@ def load_checkpoint(
     :raises ValueError: for a file that is damaged or of another kind, environments that do not
         fit, and options that the checkpoint decides.
     """
-    is_ours = isinstance(algorithm, type) and issubclass(algorithm, PERDQN)
-    require(is_ours, "algorithm must be PERDQN or a subclass of it", algorithm)
+    is_ours = isinstance(algorithm, type) and issubclass(algorithm, PrioritizedAlgorithm)
+    require(is_ours, "algorithm must be a prioritized algorithm, such as PERDQN", algorithm)
     is_env = env is not None and not isinstance(env, str)
     require(is_env, "env must be an environment, such as gym.make makes it", env)
     for name in (*_DECIDED, *OPTION_NAMES):
@@ -214,9 +215,10 @@ class CheckpointCallback(BaseCallback):
 
 def _contents(model: BaseAlgorithm) -> tuple[dict[str, Any], dict[str, Any]]:
     """Header and members of a checkpoint; arrays are views."""
-    if not isinstance(model, PERDQN):
-        raise ValueError(f"the model must be a PERDQN, got {type(model).__name__}")
-    require_fitting(model.replay_buffer, model)
+    if not isinstance(model, PrioritizedAlgorithm):
+        rule = "the model must be of a prioritized algorithm, such as PERDQN"
+        raise ValueError(f"{rule}, got {type(model).__name__}")
+    require_matching_buffer(model.replay_buffer, model)
     buffer_header, buffer_members = pack_buffer(model.replay_buffer)
     networks = io.BytesIO()
     model.save(networks)

@@ -238,9 +238,24 @@ def test_double_q_learning_is_off_unless_asked_for():
 
 
 def test_it_takes_every_argument_of_dqn_in_its_order_and_then_its_own():
-    theirs, ours = (list(inspect.signature(kind).parameters) for kind in (DQN, PERDQN))
+    theirs, ours = (inspect.signature(kind).parameters for kind in (DQN, PERDQN))
 
-    assert ours == [*theirs, "beta_initial", "beta_final", "beta_fraction", "double_q"]
+    assert [*ours] == [*theirs, "beta_initial", "beta_final", "beta_fraction", "double_q"]
+    for name, parameter in theirs.items():
+        assert (ours[name].default, ours[name].kind) == (parameter.default, parameter.kind), name
+
+
+def test_every_argument_reaches_dqn():
+    env = make_vec_env(Noise)
+    values = {name: object() for name in [*inspect.signature(DQN).parameters][2:-1]}
+    checked_by_sb3 = {"policy_kwargs": {"a": 1}, "replay_buffer_kwargs": {"b": 2}, "seed": 3}
+    values |= {**checked_by_sb3, "stats_window_size": 7, "verbose": 0, "device": "meta"}
+
+    theirs, ours = (
+        vars(kind("MlpPolicy", env, **values, _init_setup_model=False)) for kind in (DQN, PERDQN)
+    )
+
+    assert {name: ours[name] for name in theirs} == theirs
 
 
 def test_arguments_by_position_mean_what_they_mean_to_dqn():
@@ -281,10 +296,24 @@ def test_options_of_the_buffer_reach_it():
         ({"beta_final": len}, "beta_final must .* got <built-in function len>"),
         ({"beta_fraction": None}, "beta_fraction must .* got None"),
         ({"double_q": "no"}, "double_q must be True or False, got 'no'"),
-        ({"alpha": 0.7}, "alpha belongs in replay_buffer_kwargs, got 0.7"),
-        ({"prioritization": "rank"}, "prioritization belongs in .* got 'rank'"),
-        ({"beta": 0.5}, "pass beta_initial instead, got 0.5"),
-        ({"replay_buffer_kwargs": {"beta": 0.5}}, "pass beta_initial instead, got 0.5"),
+        ({"alpha": 0.7}, r"no argument 'alpha': pass replay_buffer_kwargs=dict\(alpha=\.\.\.\)$"),
+        ({"prioritization": "rank"}, r"pass replay_buffer_kwargs=dict\(prioritization="),
+        ({"beta": 0.5}, "no argument 'beta': beta is annealed .* so pass beta_initial$"),
+        ({"replay_buffer_kwargs": {"beta": 0.5}}, "so pass beta_initial to the algorithm$"),
+        ({"lerning_rate": 1e-3}, "PERDQN has no argument 'lerning_rate': did you mean 'learning_r"),
+        ({"double_dqn": True}, "did you mean 'double_q'. It takes policy, env, .*, beta_fraction"),
+        ({"priority": 1}, "PERDQN has no argument 'priority': It takes policy, env, learning_rate"),
+        ({"prioritized_replay": True}, "replay is always prioritized, so leave it out$"),
+        ({"prioritized_replay_alpha": 0.5}, r"pass replay_buffer_kwargs=dict\(alpha=\.\.\.\)$"),
+        ({"prioritized_replay_beta0": 0.5}, "pass beta_initial$"),
+        ({"prioritized_replay_beta_iters": 100}, "pass beta_fraction, a part of the training"),
+        ({"target_network_update_freq": 100}, "pass target_update_interval$"),
+        (
+            {"replay_buffer_kwargs": {"aplha": 0.3}},
+            "PrioritizedReplayBuffer has no option 'aplha': did you mean 'alpha'. It takes .*eps,",
+        ),
+        ({"replay_buffer_kwargs": {"prioritized_replay_eps": 0.1}}, "pass eps$"),
+        ({"replay_buffer_kwargs": {"buffer_size": 10}}, "no option 'buffer_size': .*It takes hand"),
         ({"replay_buffer_kwargs": {"n_steps": 3}}, "n_steps=1, got 3"),
         ({"replay_buffer_kwargs": {"gamma": 0.9}}, "gamma=0.99, got 0.9"),
         ({"replay_buffer_class": ReplayBuffer}, "PrioritizedReplayBuffer .* got ReplayBuffer"),
@@ -503,9 +532,11 @@ def test_arguments_may_change_on_loading(tmp_path):
     assert (loaded.replay_buffer.n_steps, loaded.replay_buffer.gamma) == (5, 0.9)
     with pytest.raises(ValueError, match=r"beta_final must .* got 8"):
         PERDQN.load(tmp_path / "model", env=Noise(), beta_final=8)
-    with pytest.raises(ValueError, match=r"alpha belongs in replay_buffer_kwargs, got 0.9"):
+    with pytest.raises(
+        ValueError, match=r"PERDQN has no argument 'alpha': pass replay_buffer_kwargs="
+    ):
         PERDQN.load(tmp_path / "model", env=Noise(), alpha=0.9)
-    with pytest.raises(ValueError, match=r"pass beta_initial instead, got 0.9"):
+    with pytest.raises(ValueError, match=r"so pass beta_initial$"):
         PERDQN.load(tmp_path / "model", env=Noise(), beta=0.9)
 
 

@@ -421,7 +421,7 @@ def test_a_checkpoint_that_vanishes_meanwhile_is_none(tmp_path, monkeypatch):
 def test_a_checkpoint_is_of_perdqn(tmp_path):
     save_checkpoint(make(kind=PERDQN), tmp_path / "checkpoint.ckpt")
 
-    with pytest.raises(ValueError, match="algorithm must be PERDQN or a subclass of it, got"):
+    with pytest.raises(ValueError, match="algorithm must be a prioritized algorithm, such as PERDQN, got"):
         load_checkpoint(tmp_path / "checkpoint.ckpt", Corridor(), algorithm=DQN)
 
 
@@ -536,8 +536,8 @@ def test_what_was_saved_is_said_on_demand(tmp_path, capsys):
 
 
 def test_plain_dqn_is_refused_by_name(tmp_path):
-    with pytest.raises(ValueError, match="must be a PERDQN, got DQN"):
+    with pytest.raises(ValueError, match="of a prioritized algorithm, such as PERDQN, got DQN"):
         make(kind=DQN).learn(60, callback=CheckpointCallback(tmp_path, 50))
-    with pytest.raises(ValueError, match="must be a PERDQN, got DQN"):
+    with pytest.raises(ValueError, match="of a prioritized algorithm, such as PERDQN, got DQN"):
         save_checkpoint(make(kind=DQN), tmp_path / "checkpoint")
     assert not [*tmp_path.iterdir()]

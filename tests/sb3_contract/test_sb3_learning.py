@@ -102,7 +102,7 @@ def test_hindsight_replay_is_refused_with_a_way_out():
     env = BitFlippingEnv(n_bits=3)
     make(DQN, env, "MultiInputPolicy", replay_buffer_class=HerReplayBuffer)
 
-    with pytest.raises(ValueError, match=r"hindsight replay use DQN.* got HerReplay"):
+    with pytest.raises(ValueError, match=r"hindsight replay, use SB3's algorithm.* got HerReplay"):
         make(PERDQN, env, "MultiInputPolicy", replay_buffer_class=HerReplayBuffer)
 
 

@@ -1,0 +1,179 @@
+"""What all prioritized algorithms share: their buffer, and the schedule of beta."""
+
+import io
+import pathlib
+import pickle
+from typing import Any, TypeVar
+
+import numpy as np
+import torch as th
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback
+
+from sb3_per.algorithms.buffer_options import (
+    adopt_options,
+    complete_options,
+    refuse_buffer_options,
+    require_matching_buffer,
+    resolve_buffer_class,
+)
+from sb3_per.buffers.prioritized import PrioritizedReplayBuffer
+from sb3_per.rules import require, require_fraction, require_positive
+
+SelfPrioritized = TypeVar("SelfPrioritized", bound="PrioritizedAlgorithm")
+
+
+class PrioritizedAlgorithm(OffPolicyAlgorithm):
+    """
+    The part of a prioritized algorithm that does not depend on how the algorithm learns.
+
+    A mixin, to be named before the algorithm of SB3: ``class PERDQN(PrioritizedAlgorithm, DQN)``.
+    It makes the buffer, keeps beta's schedule, seeds, loads and logs. The algorithm itself weights
+    its loss and gives the buffer the TD errors.
+
+    :param args: The arguments of the algorithm of SB3.
+    :param beta_initial: Exponent of the importance-sampling weights at the start, in [0, 1].
+    :param beta_final: The same at the end of the annealing, in [0, 1].
+    :param beta_fraction: Part of the training over which beta moves linearly, in (0, 1].
+    :param kwargs: The arguments of the algorithm of SB3.
+    :raises ValueError: for an argument out of its range or a replay buffer without priorities.
+    """
+
+    replay_buffer: PrioritizedReplayBuffer
+
+    def __init__(
+        self,
+        *args: Any,
+        beta_initial: float,
+        beta_final: float,
+        beta_fraction: float,
+        **kwargs: Any,
+    ) -> None:
+        # Before SB3's constructor, which calls `_setup_model`.
+        self.beta_initial = beta_initial
+        self.beta_final = beta_final
+        self.beta_fraction = beta_fraction
+        super().__init__(*args, **kwargs)
+
+    def _setup_model(self) -> None:
+        # Not checked in the constructor, since `load` sets attributes and then calls this.
+        require_fraction("beta_initial", self.beta_initial)
+        require_fraction("beta_final", self.beta_final)
+        require_positive("beta_fraction", self.beta_fraction, 1.0, "lie in (0, 1]")
+        self.replay_buffer_class = resolve_buffer_class(
+            self.replay_buffer_class, self.observation_space
+        )
+        # SB3 does not pass n_steps and gamma to a buffer class that is named, and warns about
+        # n_steps > 1. So both go into the buffer's options, and SB3 sees n_steps=1 meanwhile.
+        given = self.replay_buffer_kwargs, self.n_steps
+        options = complete_options(
+            self.replay_buffer_class,
+            self.replay_buffer_kwargs,
+            {"n_steps": self.n_steps, "gamma": self.gamma},
+        )
+        self.replay_buffer_kwargs, self.n_steps = {**options, "beta": self.beta_initial}, 1
+        try:
+            super()._setup_model()
+        finally:
+            self.replay_buffer_kwargs, self.n_steps = given
+
+    def _setup_learn(
+        self,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        reset_num_timesteps: bool = True,
+        *args: Any,
+        **kwargs: Any,
+    ) -> tuple[int, BaseCallback]:
+        # SB3's own condition for a reset of the environments, of which it leaves no other trace.
+        is_reset = reset_num_timesteps or self._last_obs is None
+        ready = super()._setup_learn(
+            total_timesteps, callback, reset_num_timesteps, *args, **kwargs
+        )
+        if is_reset:
+            self.replay_buffer.end_episodes()
+        return ready
+
+    def _annealed_beta(self) -> float:
+        """Return beta at this point of the training: linear, then constant."""
+        progress = 1.0 - self._current_progress_remaining
+        betas = (self.beta_initial, self.beta_final)
+        return float(np.interp(progress, (0.0, self.beta_fraction), betas))
+
+    def load_replay_buffer(
+        self, path: str | pathlib.Path | io.BufferedIOBase, truncate_last_traj: bool = True
+    ) -> None:
+        """
+        Load a buffer as SB3 does; priorities and random stream continue where they were saved.
+
+        :raises ValueError: if the file does not hold a buffer with priorities of the model's shape;
+            the model keeps its own.
+        """
+        own = self.replay_buffer
+        try:
+            super().load_replay_buffer(path, truncate_last_traj)
+            loaded = self.replay_buffer
+        except AssertionError as error:  # SB3's, for what is no buffer
+            raise ValueError(str(error)) from error
+        except (EOFError, pickle.UnpicklingError) as error:
+            raise ValueError(
+                f"{path} must be a whole file of save_replay_buffer (load_buffer reads those of "
+                f"save_buffer): {error}"
+            ) from error
+        finally:
+            self.replay_buffer = own
+        self.use_replay_buffer(loaded)
+
+    def use_replay_buffer(self, buffer: PrioritizedReplayBuffer) -> None:
+        """
+        Continue with another buffer, whose options, priorities and random stream come with it.
+
+        ``replay_buffer_kwargs`` follows the buffer's options, with a warning where it held others.
+        During a run, the episodes at the buffer's end are treated as truncated: the model's
+        environments are in other episodes.
+
+        :param buffer: For example from ``sb3_per.load_buffer``.
+        :raises ValueError: if the buffer has no priorities or another shape; the model keeps its
+            own.
+        """
+        has_priorities = isinstance(buffer, PrioritizedReplayBuffer)
+        require(has_priorities, "the buffer must have priorities", type(buffer).__name__)
+        require_matching_buffer(buffer, self)
+        buffer.device = self.device
+        if self._last_obs is not None and buffer is not self.replay_buffer:
+            buffer.end_episodes()
+        # A model that is saved and loaded makes a buffer with such options again.
+        self.replay_buffer_kwargs = adopt_options(
+            self.replay_buffer_kwargs, self.replay_buffer, buffer
+        )
+        self.optimize_memory_usage = buffer.optimize_memory_usage
+        self.replay_buffer = buffer
+
+    def set_random_seed(self, seed: int | None = None) -> None:
+        """Set all seeds as SB3 does, and that of the buffer's random stream."""
+        super().set_random_seed(seed)
+        if seed is not None and self.replay_buffer is not None:  # there is none while it is built
+            self.replay_buffer.generator = np.random.default_rng(seed)
+
+    @classmethod
+    def load(
+        cls: type[SelfPrioritized],
+        path: str | pathlib.Path | io.BufferedIOBase,
+        env: GymEnv | None = None,
+        device: th.device | str = "auto",
+        custom_objects: dict[str, Any] | None = None,
+        print_system_info: bool = False,
+        force_reset: bool = True,
+        **kwargs: Any,
+    ) -> SelfPrioritized:
+        """
+        Load a model as SB3 does.
+
+        :raises ValueError: for an argument out of its range, and for an option of the buffer that
+            is not in ``replay_buffer_kwargs``.
+        """
+        refuse_buffer_options(cls.__name__, kwargs)
+        return super().load(
+            path, env, device, custom_objects, print_system_info, force_reset, **kwargs
+        )
