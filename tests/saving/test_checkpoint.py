@@ -421,7 +421,9 @@ def test_a_checkpoint_that_vanishes_meanwhile_is_none(tmp_path, monkeypatch):
 def test_a_checkpoint_is_of_perdqn(tmp_path):
     save_checkpoint(make(kind=PERDQN), tmp_path / "checkpoint.ckpt")
 
-    with pytest.raises(ValueError, match="algorithm must be a prioritized algorithm, such as PERDQN, got"):
+    with pytest.raises(
+        ValueError, match="algorithm must be a prioritized algorithm, such as PERDQN, got"
+    ):
         load_checkpoint(tmp_path / "checkpoint.ckpt", Corridor(), algorithm=DQN)
 
 
