@@ -1,6 +1,5 @@
 """``sb3-per compare`` as people type it, trained for real: finished, broken, killed, resumed."""
 
-import dataclasses
 import json
 import os
 import signal
@@ -10,6 +9,7 @@ import time
 import zipfile
 from pathlib import Path
 
+import grids
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ from stable_baselines3 import DQN
 from examples import overestimation
 from sb3_per import cli
 from sb3_per.experiments.common.devices import device_that_is_here
-from sb3_per.experiments.compare import command, declare, results, worker
+from sb3_per.experiments.compare import command, results, suite_file, worker
 from sb3_per.experiments.compare.suite import Cell, Evaluation, Variant
 
 STEPS = [300, 600, 900, 1200]
@@ -57,17 +57,19 @@ def output_of(process, *, status=0):
 
 def smaller_smoke(path):
     """Our smoke suite with one seed and a fourth of the steps, and a variant that cannot learn."""
-    suite = declare.load("smoke")
-    short = dataclasses.replace(
-        suite.environments["CartPole-v1"], steps=STEPS[-1], evaluation=Evaluation(STEPS[0], 2)
+    suite = suite_file.load("smoke")
+    short = grids.replaced(
+        suite.environments["CartPole-v1"],
+        steps=STEPS[-1],
+        evaluation=Evaluation(every=STEPS[0], episodes=2),
     )
     # Its first batch is of more transitions than there are.
     too_early = {"learning_starts": 10, "replay_buffer_kwargs": {"replacement": False}}
-    wrong = Variant("per_dqn", {**too_early, "batch_size": 1000}, {})
+    wrong = Variant(algorithm="per_dqn", overrides={**too_early, "batch_size": 1000})
     variants = {**suite.variants, "wrong": wrong}
     environments = {"CartPole-v1": short}
-    small = dataclasses.replace(suite, seeds=1, environments=environments, variants=variants)
-    declare.save(small, path)
+    small = grids.replaced(suite, seeds=1, environments=environments, variants=variants)
+    suite_file.save(small, path)
     return path.name
 
 
@@ -144,7 +146,7 @@ def test_a_result_holds_returns_over_time_cost_versions_and_exact_hyperparameter
     training = seconds["wall"] - seconds["wall_of_evaluations"]
     assert result["steps_per_second"] == pytest.approx(1280 / training)
     assert {"sb3-per", "stable-baselines3", "rl-zoo3", "torch"} <= set(result["versions"])
-    used = declare.load("smoke").environments["CartPole-v1"].hyperparameters
+    used = suite_file.load("smoke").environments["CartPole-v1"].hyperparameters
     assert result["settings"]["hyperparameters"] == used
     # Defaults, which no setting names: Adam's and the buffer's.
     assert result["built"]["optimizer"]["eps"] == 1e-8
@@ -378,7 +380,7 @@ def test_two_runs_cannot_work_in_one_folder(tmp_path):
 
 
 def test_a_changed_suite_ends_the_command_before_anything_is_written(small):
-    suite = declare.load(str(small / "small.yml"))
+    suite = suite_file.load(str(small / "small.yml"))
     place = folder_of(small, "dqn")
     place.mkdir(parents=True)
     (place / "result.json").write_text(json.dumps({"format": 1, "settings": {"seed": 5}}))
@@ -397,12 +399,12 @@ def test_who_goes_on_with_a_run_loses_none_of_its_seeds(small, monkeypatch, caps
 
     for options in (["--seeds", "3"], [], ["--seeds", "2"]):
         cli.main([*asked, str(small / "out"), *options])
-    declare.save(declare.with_seeds(declare.load(str(suite)), 4), suite)
+    suite_file.save(suite_file.load(str(suite)).model_copy(update={"seeds": 4}), suite)
     cli.main([*asked, str(small / "out")])
 
     assert [len(todo) for todo in grid] == [9, 9, 6, 12]  # three variants
     assert "9 of 9 cells are finished.\n" in capsys.readouterr().out
-    assert declare.load(str(small / "out" / "suite.yml")).seeds == 4
+    assert suite_file.load(str(small / "out" / "suite.yml")).seeds == 4
 
 
 def test_a_folder_is_of_one_suite_and_what_else_is_there_is_told(small, monkeypatch, capsys):

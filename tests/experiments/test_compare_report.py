@@ -1,7 +1,6 @@
 """The report of run folders whose results are known."""
 
 import csv
-import dataclasses
 import json
 import re
 import shutil
@@ -10,9 +9,9 @@ import grids
 import matplotlib as mpl
 import pytest
 
-from sb3_per.experiments.compare import command, declare, figures, report, results
+from sb3_per.experiments.compare import command, figures, report, results, suite_file
+from sb3_per.experiments.compare.problems import SuiteError
 from sb3_per.experiments.compare.results import MixedResults
-from sb3_per.experiments.compare.section import SuiteError
 from sb3_per.experiments.compare.suite import Contrast, Evaluation, cells
 
 # per ends at 60 to 64, dqn at 40 to 44.
@@ -44,9 +43,12 @@ def test_a_variant_that_always_wins_is_called_better(tmp_path):
 def test_a_contrast_is_one_variant_over_another_that_is_not_the_baseline(tmp_path):
     """Priorities add 20 to DQN and take 10 from Double DQN, which adds 30 to DQN."""
     returns = {"dqn": 20, "per": 40, "double": 50, "double_per": 40}
-    suite = dataclasses.replace(
+    suite = grids.replaced(
         grids.suite(variants=tuple(returns)),
-        contrasts={"alone": Contrast("per", "dqn"), "beside": Contrast("double_per", "double")},
+        contrasts={
+            "alone": Contrast(variant="per", over="dqn"),
+            "beside": Contrast(variant="double_per", over="double"),
+        },
     )
     folder = grids.run_folder(tmp_path, suite, lambda cell: returns[cell.variant] + cell.seed / 5)
 
@@ -192,7 +194,7 @@ def test_all_variants_are_inside_of_their_panel(tmp_path, monkeypatch):
 
 
 def test_next_to_no_gain_does_not_fill_its_panel(tmp_path, monkeypatch):
-    suite = dataclasses.replace(grids.suite(), contrasts={"a | b": Contrast("per", "dqn")})
+    suite = grids.replaced(grids.suite(), contrasts={"a | b": Contrast(variant="per", over="dqn")})
     folder = grids.run_folder(tmp_path, suite, lambda cell: 50 + (cell.variant == "per") / 10)
     drawn = {}
     monkeypatch.setattr(figures, "_save", lambda figure, file: drawn.update({file.name: figure}))
@@ -253,12 +255,12 @@ def test_settings_of_the_users_do_not_change_a_report(tmp_path):
 
 
 def test_a_name_may_hold_what_formulas_and_tables_are_written_with(tmp_path):
-    suite = dataclasses.replace(
+    suite = grids.replaced(
         grids.suite(),
         name="cost $a$",
-        contrasts={r"gain in $\nosuch$": Contrast("per", "dqn")},
+        contrasts={r"gain in $\nosuch$": Contrast(variant="per", over="dqn")},
     )
-    source = dataclasses.replace(suite.environments["A-v0"].score, source="one\ntwo | three\n")
+    source = grids.replaced(suite.environments["A-v0"].score, source="one\ntwo | three\n")
     suite = grids.changed(suite, "A-v0", score=source)
     folder = grids.run_folder(tmp_path, suite, final)
 
@@ -322,11 +324,13 @@ def test_runs_that_never_reach_the_threshold_count_as_beyond_the_end(tmp_path):
 
 
 def test_the_report_says_what_differs_and_what_is_shared(tmp_path):
-    suite = declare.with_seeds(declare.load("smoke"), 1)
-    suite = grids.changed(suite, "CartPole-v1", steps=40, evaluation=Evaluation(10, 2))
-    per = declare.load("classic").variants["double"]
+    suite = suite_file.load("smoke").model_copy(update={"seeds": 1})
+    suite = grids.changed(
+        suite, "CartPole-v1", steps=40, evaluation=Evaluation(every=10, episodes=2)
+    )
+    per = suite_file.load("classic").variants["double"]
     suite.variants["double"] = per
-    declare.save(suite, tmp_path / results.SUITE)
+    suite_file.save(suite, tmp_path / results.SUITE)
     for cell in cells(suite):
         grids.finish(tmp_path, cell, [0.0, 1.0, 2.0, 3.0], evaluation_is_greedy=False)
 
@@ -351,7 +355,7 @@ def test_results_of_other_versions_are_told(tmp_path):
 
 def test_results_outside_of_the_grid_are_left_out_and_counted(tmp_path):
     folder = grids.run_folder(tmp_path, grids.suite(seeds=6), final)
-    declare.save(grids.suite(seeds=5), folder / results.SUITE)
+    suite_file.save(grids.suite(seeds=5), folder / results.SUITE)
 
     said, text = written(folder, tmp_path / "report")
 
@@ -376,7 +380,7 @@ def test_a_folder_without_results_is_named(tmp_path):
     with pytest.raises(SuiteError, match=r"must be a run folder, but it holds no suite\.yml"):
         report.write(tmp_path, tmp_path / "report")
 
-    declare.save(grids.suite(), tmp_path / results.SUITE)
+    suite_file.save(grids.suite(), tmp_path / results.SUITE)
     with pytest.raises(SuiteError, match="holds no result yet"):
         report.write(tmp_path, tmp_path / "report")
 

@@ -1,6 +1,5 @@
 """How a grid is run and watched, with an engine that trains nothing."""
 
-import dataclasses
 import io
 import json
 
@@ -172,10 +171,10 @@ def test_a_changed_variant_is_noticed_and_a_new_one_is_only_run(tmp_path):
     before = grids.suite(seeds=1)
     for cell in cells(before):
         grids.finish(tmp_path, cell, [0.0] * 4)
-    per = Variant("dqn", {"gamma": 0.5}, {})
+    per = Variant(algorithm="dqn", overrides={"gamma": 0.5})
 
-    changed = dataclasses.replace(before, variants=before.variants | {"per": per})
-    added = dataclasses.replace(before, variants=before.variants | {"more": per})
+    changed = grids.replaced(before, variants=before.variants | {"per": per})
+    added = grids.replaced(before, variants=before.variants | {"more": per})
 
     with pytest.raises(MixedResults, match=r"gamma was absent and is 0\.5"):
         results.unfinished(tmp_path, cells(changed))

@@ -1,6 +1,5 @@
 """Suites: what is declared, and what is said of a wrong one."""
 
-import dataclasses
 from pathlib import Path
 
 import grids
@@ -10,9 +9,9 @@ import rl_zoo3
 import yaml
 
 from sb3_per import zoo
-from sb3_per.experiments.compare import command, declare
-from sb3_per.experiments.compare.overlay import UnreadableText, overlaid
-from sb3_per.experiments.compare.section import SuiteError
+from sb3_per.experiments.compare import command, suite_file
+from sb3_per.experiments.compare.hyperparameters import UnreadableText, overlaid
+from sb3_per.experiments.compare.problems import SuiteError
 from sb3_per.experiments.compare.suite import cells
 from sb3_per.experiments.compare.zoo_check import check_with_zoo
 
@@ -54,19 +53,19 @@ def leaves(values, path=()):
 
 
 def test_our_suites_are_there():
-    assert {"smoke", "classic", "sparse", "minatar", "pong", "ablation"} == set(declare.names())
+    assert {"smoke", "classic", "sparse", "minatar", "pong", "ablation"} == set(suite_file.names())
 
 
-@pytest.mark.parametrize("name", declare.names())
+@pytest.mark.parametrize("name", suite_file.names())
 def test_rl_zoo_knows_all_that_a_suite_of_ours_names(name):
     zoo.register()
 
-    check_with_zoo(declare.load(name), name)
+    check_with_zoo(suite_file.load(name), name)
 
 
-@pytest.mark.parametrize("name", declare.names())
+@pytest.mark.parametrize("name", suite_file.names())
 def test_variants_differ_in_what_they_name_and_in_nothing_else(name):
-    suite = declare.load(name)
+    suite = suite_file.load(name)
 
     for cell in cells(suite):
         variant, environment = suite.variants[cell.variant], suite.environments[cell.environment]
@@ -77,21 +76,21 @@ def test_variants_differ_in_what_they_name_and_in_nothing_else(name):
             path: value for path, value in shared.items() if path not in named
         }
         assert used.keys() == shared.keys() | named.keys()
-        shared = (environment.steps, dataclasses.asdict(environment.evaluation))
+        shared = (environment.steps, environment.evaluation.model_dump())
         assert (cell.settings["steps"], cell.settings["evaluation"]) == shared
         assert cell.settings["env_kwargs"] == environment.env_kwargs
 
 
-@pytest.mark.parametrize("environment", declare.load("classic").environments)
+@pytest.mark.parametrize("environment", suite_file.load("classic").environments)
 def test_classic_uses_rl_zoos_dqn_values_and_its_budget(environment):
-    declared = declare.load("classic").environments[environment]
+    declared = suite_file.load("classic").environments[environment]
 
     published = theirs()[environment]
     assert declared.hyperparameters | {"n_timesteps": declared.steps} == published
 
 
 def test_classic_is_two_by_two_and_rank_based():
-    suite = declare.load("classic")
+    suite = suite_file.load("classic")
     variants = suite.variants
 
     assert list(variants) == ["dqn", "uniform", "per", "double", "double_per", "rank"]
@@ -103,7 +102,7 @@ def test_classic_is_two_by_two_and_rank_based():
         "replay_buffer_kwargs": off,
     }
     assert variants["double"].overrides == variants["uniform"].overrides | {"double_q": True}
-    pairs = [dataclasses.astuple(each) for each in suite.contrasts.values()]
+    pairs = [(each.variant, each.over) for each in suite.contrasts.values()]
     assert pairs == [
         ("per", "uniform"),
         ("double_per", "double"),
@@ -157,7 +156,9 @@ def test_a_mapping_never_replaces_text_unread(text):
 
 def test_another_optimizer_keeps_the_network(tmp_path):
     plain = "{policy_kwargs: {optimizer_kwargs: {fused: false}}}"
-    suite = declare.load(mine(tmp_path, GOOD.replace("{replay_buffer_kwargs: {alpha: 0}}", plain)))
+    suite = suite_file.load(
+        mine(tmp_path, GOOD.replace("{replay_buffer_kwargs: {alpha: 0}}", plain))
+    )
 
     used = {cell.variant: cell.settings["hyperparameters"] for cell in cells(suite)}
 
@@ -171,7 +172,7 @@ def test_another_optimizer_keeps_the_network(tmp_path):
 def test_a_scaled_hyperparameter_is_a_multiple_of_the_environments_own(tmp_path):
     text = GOOD + "  quarter: {algorithm: dqn, scale: {learning_rate: 0.25}}\n"
 
-    suite = declare.load(mine(tmp_path, text))
+    suite = suite_file.load(mine(tmp_path, text))
 
     rate = theirs()["CartPole-v1"]["learning_rate"]
     rates = {cell.variant: cell.settings["hyperparameters"] for cell in cells(suite)}
@@ -184,7 +185,7 @@ def test_a_whole_number_stays_whole_when_it_is_scaled(tmp_path, batch_size, fact
     half = f"overrides: {{batch_size: {batch_size}}}, scale: {{batch_size: {factor}}}"
     text = GOOD + f"  half: {{algorithm: dqn, {half}}}\n"
 
-    suite = declare.load(mine(tmp_path, text))
+    suite = suite_file.load(mine(tmp_path, text))
 
     (scaled,) = {
         cell.settings["hyperparameters"]["batch_size"]
@@ -198,7 +199,7 @@ def test_a_whole_number_stays_whole_when_it_is_scaled(tmp_path, batch_size, fact
 def test_a_number_that_counts_nothing_may_be_scaled_to_a_part(tmp_path):
     part = "overrides: {max_grad_norm: 10}, scale: {max_grad_norm: 0.25}"
 
-    suite = declare.load(mine(tmp_path, GOOD + f"  part: {{algorithm: dqn, {part}}}\n"))
+    suite = suite_file.load(mine(tmp_path, GOOD + f"  part: {{algorithm: dqn, {part}}}\n"))
 
     norms = [cell.settings["hyperparameters"].get("max_grad_norm") for cell in cells(suite)]
     assert norms == [None, None, 2.5] * 2
@@ -212,30 +213,31 @@ def test_a_mapping_may_be_merged_from_one_that_was_merged_itself(tmp_path):
   three: {algorithm: per_dqn, overrides: {<<: *deep, gamma: 0.5}}
 """
 
-    variants = declare.load(mine(tmp_path, GOOD + merged)).variants
+    variants = suite_file.load(mine(tmp_path, GOOD + merged)).variants
 
     assert variants["two"].overrides == {"replay_buffer_kwargs": {"alpha": 0.3, "eps": 0.1}}
     assert variants["three"].overrides == {"alpha": 0.3, "eps": 0.1, "gamma": 0.5}
 
 
 def test_a_saved_suite_is_read_back_without_rl_zoos_file(tmp_path, monkeypatch):
-    suite = declare.load(mine(tmp_path))
-    declare.save(suite, tmp_path / "saved.yml")
+    suite = suite_file.load(mine(tmp_path))
+    suite_file.save(suite, tmp_path / "saved.yml")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
 
-    saved = declare.load(str(tmp_path / "saved.yml"))
-    assert saved == suite
+    saved = suite_file.load(str(tmp_path / "saved.yml"))
+    assert saved.model_dump() == suite.model_dump()
+    assert cells(saved) == cells(suite)
     assert list(saved.variants) == ["dqn", "alpha_0"]  # the order of the figures
 
 
 def test_an_unknown_suite_is_answered_with_the_known_ones():
     with pytest.raises(SuiteError, match=r"no suite 'clasic' \(there are ablation, classic, "):
-        declare.load("clasic")
+        suite_file.load("clasic")
 
 
 WRONG = {
     "a key is missing": ("about: Mine.\n", "", "about is missing"),
-    "a key is unknown": ("about:", "abuot: x\nabout:", "abuot is unknown (known: "),
+    "a key is unknown": ("about:", "abuot: x\nabout:", "abuot is unknown; did you mean about? ("),
     "a key stands twice": ("seeds: 2", "seeds: 2\nseeds: 3", "two keys 'seeds'"),
     "no YAML": ("seeds: 2", "seeds: [2", "while parsing a flow sequence"),
     "no mapping": ("evaluation: {every: 1000, episodes: 5}", "evaluation: 5",
@@ -298,7 +300,7 @@ WRONG = {
         "environments.CartPole-v1 must be the only CartPole-v1"),
     "copies that are evaluated late": (
         "    steps: 3000", "    steps: 3000\n    hyperparameters: {n_envs: 7}",
-        "CartPole-v1.evaluation.every must be a multiple of n_envs (7), got 1000"),
+        "CartPole-v1.hyperparameters.n_envs must go into evaluation.every (1000), got 7"),
     "copies of a variant": ("{alpha: 0}}", "{alpha: 0}, n_envs: 3}",
                             "alpha_0.overrides.n_envs must go into evaluation.every (1000), got 3"),
     "a name above": ("about: Mine.", "about: Mine.\nname: ../up",
@@ -337,10 +339,55 @@ def test_an_error_names_file_and_key(tmp_path, part, wrong, message):
     assert part in GOOD
 
     with pytest.raises(SuiteError) as error:
-        declare.load(mine(tmp_path, GOOD.replace(part, wrong)))
+        suite_file.load(mine(tmp_path, GOOD.replace(part, wrong)))
 
     assert str(error.value).startswith(str(tmp_path / "mine.yml"))
     assert message in str(error.value)
+
+
+def test_all_that_is_wrong_is_told_at_once(tmp_path):
+    wrong = GOOD.replace("about: Mine.\n", "abuot: Mine.\n").replace("seeds: 2", "seeds: 0")
+    wrong = wrong.replace("baseline: dqn", "baseline: per").replace("every: 1000", "every: 700")
+    wrong = wrong.replace("    threshold: 475\n", "").replace("{alpha: 0}", "{alpha: 1e-1}")
+    wrong += "contrasts: {gain: {variant: alpha_0, over: dqm}}\n"
+
+    with pytest.raises(SuiteError) as error:
+        suite_file.load(mine(tmp_path, wrong))
+
+    variants = "must be one of the variants dqn, alpha_0, got"
+    environment = "environments.CartPole-v1"
+    evenly = "must go into steps (3000) 3 times or more, evenly, got 700"
+    rule = "must be a number, not text (1.0e-3, not 1e-3), got '1e-1'"
+    keys = "name, about, seeds, baseline, environments, variants, contrasts"
+    assert str(error.value).splitlines() == [
+        f"{tmp_path / 'mine.yml'} has 8 problems:",
+        "  about is missing",
+        "  seeds must be at least 1, got 0",
+        f"  {environment}.evaluation.every {evenly}",
+        f"  {environment}.threshold is missing",
+        f"  variants.alpha_0.overrides.replay_buffer_kwargs.alpha {rule}",
+        f"  abuot is unknown; did you mean about? (known: {keys})",
+        f"  baseline {variants} 'per'",
+        f"  contrasts.gain.over {variants} 'dqm'",
+    ]
+
+
+def test_all_names_that_rl_zoo_does_not_know_are_told_at_once(tmp_path):
+    zoo.register()
+    wrong = GOOD.replace("CartPole-v1:", "CartPol-v1:").replace("algorithm: dqn", "algorithm: dqm")
+    suite = suite_file.load(mine(tmp_path, wrong.replace("{alpha: 0}", "{aplha: 0}")))
+
+    with pytest.raises(SuiteError) as error:
+        check_with_zoo(suite, "mine.yml")
+
+    unknown = "is not known to RL-Zoo or gymnasium:"
+    option = "variants.alpha_0.overrides.replay_buffer_kwargs.aplha"
+    assert str(error.value).splitlines() == [
+        "mine.yml has 3 problems:",
+        f"  variants.dqn.algorithm {unknown} 'dqm'; did you mean dqn?",
+        f"  {option} {unknown} 'aplha'; did you mean alpha?",
+        f"  environments.CartPol-v1 {unknown} 'CartPol-v1'; did you mean CartPole-v1?",
+    ]
 
 
 UNKNOWN = {
@@ -365,13 +412,13 @@ def test_a_package_that_is_missing_is_named(monkeypatch, suite, part, package):
     monkeypatch.setattr(gym, "registry", installed)
 
     with pytest.raises(SuiteError, match=f"pip install {package}$"):
-        check_with_zoo(declare.load(suite), suite)
+        check_with_zoo(suite_file.load(suite), suite)
 
 
 @pytest.mark.parametrize(("part", "wrong", "message"), UNKNOWN.values(), ids=UNKNOWN)
 def test_what_rl_zoo_does_not_know_is_named_before_anything_runs(tmp_path, part, wrong, message):
     zoo.register()
-    suite = declare.load(mine(tmp_path, GOOD.replace(part, wrong)))
+    suite = suite_file.load(mine(tmp_path, GOOD.replace(part, wrong)))
 
     with pytest.raises(SuiteError) as error:
         check_with_zoo(suite, "mine.yml")
@@ -393,7 +440,7 @@ VALUES = {
 def test_a_model_that_cannot_be_built_is_named_before_anything_runs(tmp_path, overrides, message):
     zoo.register()
     wrong = GOOD.replace("{replay_buffer_kwargs: {alpha: 0}}", overrides)
-    suite = declare.load(mine(tmp_path, wrong))
+    suite = suite_file.load(mine(tmp_path, wrong))
 
     place = r"mine\.yml: variants\.alpha_0 cannot be built in CartPole-v1: "
     with pytest.raises(SuiteError, match=place + f".*{message}"):
@@ -412,12 +459,12 @@ def test_no_algorithm_brings_values_that_nobody_has_named(tmp_path):
     with pytest.raises(
         SuiteError, match=r"qr\.overrides must name .*: exploration_final_eps 0\.01, "
     ):
-        check_with_zoo(declare.load(mine(tmp_path, other)), "mine.yml")
-    check_with_zoo(declare.load(mine(tmp_path, all_named)), "mine.yml")
+        check_with_zoo(suite_file.load(mine(tmp_path, other)), "mine.yml")
+    check_with_zoo(suite_file.load(mine(tmp_path, all_named)), "mine.yml")
     baseline_last = all_named.replace("baseline: dqn", "baseline: last")
     baseline_last += "  last: {algorithm: dqm}\n"
     with pytest.raises(SuiteError, match=r"variants\.last\.algorithm is not known"):
-        check_with_zoo(declare.load(mine(tmp_path, baseline_last)), "mine.yml")
+        check_with_zoo(suite_file.load(mine(tmp_path, baseline_last)), "mine.yml")
 
 
 @pytest.mark.usefixtures("own_registry")
@@ -425,14 +472,14 @@ def test_an_environment_may_be_one_that_a_module_registers(tmp_path, monkeypatch
     module = "import gymnasium as gym\n\nold = 'gymnasium.envs.classic_control:CartPoleEnv'\n"
     (tmp_path / "two_of_mine.py").write_text(f"{module}gym.register('Mine-v3', entry_point=old)\n")
     text = GOOD.replace("  CartPole-v1:", "  two_of_mine:Mine-v3:")
-    suite = declare.load(mine(tmp_path, text))
+    suite = suite_file.load(mine(tmp_path, text))
     zoo.register()
 
     with pytest.raises(SuiteError, match=r"environments\.two_of_mine:Mine-v3 cannot be imported"):
         check_with_zoo(suite, "mine.yml")
     monkeypatch.syspath_prepend(tmp_path)
     check_with_zoo(suite, "mine.yml")
-    wrong = declare.load(mine(tmp_path, text.replace("Mine-v3", "Mime-v3")))
+    wrong = suite_file.load(mine(tmp_path, text.replace("Mine-v3", "Mime-v3")))
     with pytest.raises(SuiteError, match=r"'Mime-v3'; did you mean Mine-v3\?"):
         check_with_zoo(wrong, "mine.yml")
 
@@ -442,13 +489,13 @@ def test_a_suite_that_is_no_text_names_the_file(tmp_path):
     path.write_bytes(GOOD.replace("Mine.", "Für mich.").encode("latin-1"))
 
     with pytest.raises(SuiteError, match=r"mine\.yml: UnicodeDecodeError: 'utf-8' codec"):
-        declare.load(str(path))
+        suite_file.load(str(path))
 
 
 def test_an_environment_that_cannot_be_made_is_named_before_anything_runs(tmp_path):
     zoo.register()
     with_kwargs = "    env_kwargs: {gravity: 5}\n    steps: 3000\n"
-    suite = declare.load(mine(tmp_path, GOOD.replace("    steps: 3000\n", with_kwargs)))
+    suite = suite_file.load(mine(tmp_path, GOOD.replace("    steps: 3000\n", with_kwargs)))
 
     with pytest.raises(SuiteError, match=r"CartPole-v1\.env_kwargs .*'gravity': 5.*keyword"):
         check_with_zoo(suite, "mine.yml")

@@ -1,8 +1,6 @@
 """Small suites, and results that nobody has trained."""
 
-import dataclasses
-
-from sb3_per.experiments.compare import declare, results
+from sb3_per.experiments.compare import results, suite_file
 from sb3_per.experiments.compare.suite import Environment, Evaluation, Score, Suite, Variant, cells
 
 
@@ -55,7 +53,7 @@ def run_folder(folder, declared, final):
 
     :param final: From a cell to the return of its last three evaluations; the first returned 0.
     """
-    declare.save(declared, folder / results.SUITE)
+    suite_file.save(declared, folder / results.SUITE)
     for cell in cells(declared):
         finish(folder, cell, [0.0, *[float(final(cell))] * 3])
     return folder
@@ -64,5 +62,10 @@ def run_folder(folder, declared, final):
 def changed(declared, environment, **changes):
     """The suite with other values in one environment."""
     environments = dict(declared.environments)
-    environments[environment] = dataclasses.replace(environments[environment], **changes)
-    return dataclasses.replace(declared, environments=environments)
+    environments[environment] = replaced(environments[environment], **changes)
+    return replaced(declared, environments=environments)
+
+
+def replaced(section, **changes):
+    """A part of a suite with other values, as they are: a suite from a file may not hold them."""
+    return section.model_copy(update=changes)

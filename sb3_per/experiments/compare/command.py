@@ -9,12 +9,12 @@ from rich.console import Console
 
 from sb3_per.experiments.common.command_line import make_folder, whole_number
 from sb3_per.experiments.common.devices import device_that_is_here
-from sb3_per.experiments.compare import declare, report, results
+from sb3_per.experiments.compare import report, results, suite_file
 from sb3_per.experiments.compare.engine import LocalEngine, Outcome
+from sb3_per.experiments.compare.problems import SuiteError
 from sb3_per.experiments.compare.progress import RunDisplay
 from sb3_per.experiments.compare.results import DamagedResult, MixedResults
 from sb3_per.experiments.compare.run import run
-from sb3_per.experiments.compare.section import SuiteError
 from sb3_per.experiments.compare.suite import Cell, Suite, cells
 from sb3_per.experiments.compare.zoo_check import check_with_zoo
 
@@ -42,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="run | report")
 
     of_run = commands.add_parser("run", help="train what a suite declares; goes on where it was")
-    of_run.add_argument("suite", help=f"{', '.join(declare.names())}, or your own YAML file")
+    of_run.add_argument("suite", help=f"{', '.join(suite_file.names())}, or your own YAML file")
     of_run.add_argument(
         "--seeds",
         type=whole_number(1),
@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(asked: argparse.Namespace) -> None:
-    suite = declare.load(asked.suite)
+    suite = suite_file.load(asked.suite)
     check_with_zoo(suite, asked.suite)
     folder = asked.out or Path("runs", suite.name)
     make_folder(folder)
@@ -75,7 +75,7 @@ def _run(asked: argparse.Namespace) -> None:
         with FileLock(folder / ".lock", timeout=0):
             grid = cells(suite)
             todo = results.unfinished(folder, grid)
-            declare.save(suite, folder / results.SUITE)
+            suite_file.save(suite, folder / results.SUITE)
             failed = _train(todo, len(grid) - len(todo), asked, folder)
     except Timeout as error:
         raise SystemExit(f"sb3-per compare: another run is at work in {folder}") from error
@@ -98,10 +98,10 @@ def _with_all_seeds(suite: Suite, asked: int | None, folder: Path) -> Suite:
     :raises SuiteError: if the folder is that of another suite.
     """
     kept = folder / results.SUITE
-    before = declare.load(str(kept)) if kept.is_file() else suite
+    before = suite_file.load(str(kept)) if kept.is_file() else suite
     if before.name != suite.name:
         raise SuiteError(f"{folder} is the run folder of {before.name!r}, not of {suite.name!r}")
-    return declare.with_seeds(suite, asked or max(suite.seeds, before.seeds))
+    return suite.model_copy(update={"seeds": asked or max(suite.seeds, before.seeds)})
 
 
 def _train(todo: list[Cell], n_done: int, asked: argparse.Namespace, folder: Path) -> list[Outcome]:

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence, Sized
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sb3_per.experiments.compare import declare, figures, results, tables
-from sb3_per.experiments.compare.scores import FINAL_EVALUATIONS, Run, run_of
-from sb3_per.experiments.compare.section import SuiteError
+from sb3_per.experiments.compare import figures, results, suite_file, tables
+from sb3_per.experiments.compare.problems import SuiteError
+from sb3_per.experiments.compare.scores import Run, run_of
 from sb3_per.experiments.compare.statistics import LEAST_RUNS
-from sb3_per.experiments.compare.suite import Cell, Suite, cells
+from sb3_per.experiments.compare.suite import FINAL_EVALUATIONS, Cell, Suite, cells
 from sb3_per.experiments.compare.summary import MARGIN, Comparison, compare, contrasts
 from sb3_per.saving.archive import new_file
 
@@ -92,7 +92,7 @@ def write(folder: Path, out: Path) -> list[str]:
 def _read(folder: Path) -> _Contents:
     if not (folder / results.SUITE).is_file():
         raise SuiteError(f"{folder} must be a run folder, but it holds no {results.SUITE}")
-    suite = declare.load(str(folder / results.SUITE))
+    suite = suite_file.load(str(folder / results.SUITE))
     grid = cells(suite)
     each = [(cell, results.read(folder, cell)) for cell in grid]
     finished = [(cell, result) for cell, result in each if result is not None]

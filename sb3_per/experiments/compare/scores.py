@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sb3_per.experiments.compare.suite import Cell, Environment
+from sb3_per.experiments.compare.suite import FINAL_EVALUATIONS, Cell, Environment
 
 FloatArray = NDArray[np.float64]
-FINAL_EVALUATIONS = 3  # how many evaluations, the last ones, make a run's final score
 
 
 @dataclasses.dataclass(frozen=True)

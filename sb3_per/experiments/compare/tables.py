@@ -1,7 +1,6 @@
 """The numbers of a report as rows, for Markdown and for CSV."""
 
 import csv
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -38,7 +37,7 @@ def of_contrasts(suite: Suite, comparisons: Sequence[Comparison]) -> list[Row]:
         {
             "measure": each.measure,
             "gain of": each.variant,
-            "variants": " over ".join(dataclasses.astuple(suite.contrasts[each.variant])),
+            "variants": "{variant} over {over}".format(**dict(suite.contrasts[each.variant])),
             "difference of IQM": _finely(each.difference),
             "P(better)": each.improvement,
             "claim": each.claim,

@@ -1,0 +1,54 @@
+"""What is wrong in a suite: all of it at once, each problem with its path in the file."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, NoReturn
+
+
+class Problem(NamedTuple):
+    """
+    A value that breaks a rule.
+
+    :param path: The keys that lead to it.
+    :param rule: In words, with the value.
+    """
+
+    path: tuple[str, ...]
+    rule: str
+
+    def __str__(self) -> str:
+        return f"{'.'.join(self.path) or 'the file'} {self.rule}"
+
+
+class Problems(ValueError):
+    """The problems below one value, which its validator raises together."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("; ".join(map(str, problems)))
+        self.problems = problems
+
+
+class SuiteError(ValueError):
+    """A suite cannot be run, or there is none."""
+
+
+def refuse(*problems: Problem | None) -> None:
+    """
+    Raise the problems among the arguments.
+
+    :raises Problems: if there is any.
+    """
+    found = [problem for problem in problems if problem is not None]
+    if found:
+        raise Problems(found)
+
+
+def fail(file: str, problems: Sequence[Problem]) -> NoReturn:
+    """
+    Refuse a file.
+
+    :raises SuiteError: that names the file and all problems.
+    """
+    if len(problems) == 1:
+        raise SuiteError(f"{file}: {problems[0]}")
+    lines = "".join(f"\n  {problem}" for problem in problems)
+    raise SuiteError(f"{file} has {len(problems)} problems:{lines}")

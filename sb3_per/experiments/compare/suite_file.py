@@ -1,0 +1,145 @@
+"""Suites as YAML files: ours, a user's, and the one that a run folder keeps."""
+
+import difflib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from sb3_per.experiments.compare.problems import Problem, Problems, SuiteError, fail
+from sb3_per.experiments.compare.suite import Suite, section_at
+from sb3_per.saving.archive import new_file
+
+_FOLDER = Path(__file__).parent / "suites"
+# What PyYAML raises: no UTF-8 or 2024-13-45; `!!bool maybe`; `!!int`; `!!timestamp soon`; 3,000
+# brackets.
+_NO_YAML = (yaml.YAMLError, ValueError, KeyError, IndexError, AttributeError, RecursionError)
+# What pydantic's kinds of errors are called here.
+_RULES = {
+    "dict_type": "must be a mapping",
+    "finite_number": "must be finite",
+    "float_type": "must be a number",
+    "greater_than_equal": "must be at least 1",
+    "int_type": "must be a whole number",
+    "model_type": "must be a mapping",
+    "string_type": "must be text",
+    "too_short": "must not be empty",
+}
+
+
+def names() -> list[str]:
+    """Return the names of the suites that come with the package."""
+    return sorted(path.stem for path in _FOLDER.glob("*.yml"))
+
+
+def load(which: str) -> Suite:
+    """
+    Read a suite.
+
+    :param which: The name of one of ours, or the path of a YAML file.
+    :return: It, with RL-Zoo's hyperparameters filled in.
+    :raises SuiteError: if there is none, or with all that is wrong in it.
+    """
+    path = Path(which)
+    if path.suffix not in (".yml", ".yaml"):
+        path = _FOLDER / f"{which}.yml"
+    if not path.is_file():
+        known = ", ".join(names())
+        raise SuiteError(f"there is no suite {which!r} (there are {known}, or your own YAML file)")
+    values = _read_yaml(path)
+    problems = [*_wrong_names(values)]
+    try:
+        suite = Suite.model_validate(values)
+    except ValidationError as error:
+        fail(str(path), [*_problems_of(error), *problems])
+    if problems:
+        fail(str(path), problems)
+    return suite
+
+
+def save(suite: Suite, path: Path) -> None:
+    """Write a suite as a file that ``load`` reads, with every hyperparameter spelled out."""
+    values = suite.model_dump(exclude_defaults=True)
+    with new_file(path) as file:
+        file.write(yaml.safe_dump(values, sort_keys=False, allow_unicode=True).encode())
+
+
+class _StrictLoader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
+    """PyYAML takes the last of two equal keys without a word; this loader refuses them."""
+
+    def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
+        # As it is written: later, merge keys (<<) bring in more, which may well be there already.
+        node = super().compose_mapping_node(anchor)
+        names = [key.value for key, _ in node.value]
+        for name in names:
+            if names.count(name) > 1:
+                mark = node.start_mark
+                raise yaml.MarkedYAMLError(problem=f"two keys {name!r}", problem_mark=mark)
+        return node
+
+
+def _read_yaml(path: Path) -> Any:
+    """Return what a file holds, under the file's name if it has no other."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            values = yaml.load(file, _StrictLoader)
+    except _NO_YAML as error:
+        raise SuiteError(f"{path}: {type(error).__name__}: {error}") from error
+    return {"name": path.stem, **values} if isinstance(values, dict) else values
+
+
+def _wrong_names(values: Any) -> Iterator[Problem]:
+    """
+    Find names that no variant has, in the file's own values.
+
+    Pydantic's validators know no variants while one of them is wrong.
+    """
+    variants = _mapping(values, "variants")
+    references: dict[tuple[str, ...], Any] = {
+        ("baseline",): _mapping({"": values}, "").get("baseline")
+    }
+    for name in (contrasts := _mapping(values, "contrasts")):
+        contrast = _mapping(contrasts, name)
+        for key in ("variant", "over"):
+            references["contrasts", str(name), key] = contrast.get(key)
+        if isinstance(over := contrast.get("over"), str) and over == contrast.get("variant"):
+            rule = f"must be another variant, got {over!r}"
+            yield Problem(("contrasts", str(name), "over"), rule)
+    for path, variant in references.items():
+        if variants and isinstance(variant, str) and variant not in variants:
+            rule = f"must be one of the variants {', '.join(map(str, variants))}, got {variant!r}"
+            yield Problem(path, rule)
+
+
+def _mapping(values: Any, key: Any) -> Mapping[Any, Any]:
+    """Return the mapping that stands there, or an empty one."""
+    found = values.get(key) if isinstance(values, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def _problems_of(error: ValidationError) -> Iterator[Problem]:
+    """Say in our words what pydantic has found."""
+    for found in error.errors():
+        path, kind, value = tuple(map(str, found["loc"])), found["type"], found["input"]
+        inner = found.get("ctx", {}).get("error")
+        if path[-1:] == ("[key]",):  # pydantic's mark of a key that is wrong itself
+            path = path[:-1]
+        if isinstance(inner, Problems):
+            yield from (Problem(path + each.path, each.rule) for each in inner.problems)
+        elif kind == "missing":
+            yield Problem(path, "is missing")
+        elif kind == "extra_forbidden":
+            yield Problem(path, _unknown(path))
+        else:
+            if kind == "float_type" and type(value) is int:  # more than a float can hold
+                kind = "finite_number"
+            yield Problem(path, f"{_RULES[kind]}, got {value!r}")
+
+
+def _unknown(path: tuple[str, ...]) -> str:
+    known = [*section_at(path[:-1]).model_fields]
+    close = difflib.get_close_matches(path[-1], known, n=1)
+    hint = f"; did you mean {close[0]}?" if close else ""
+    return f"is unknown{hint} (known: {', '.join(known)})"
