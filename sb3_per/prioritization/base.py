@@ -1,13 +1,15 @@
 """The protocol that every prioritization obeys, and the formulas they share."""
 
+from collections.abc import Mapping
 from functools import cache
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sb3_per.prioritization.compilation import kernel
 from sb3_per.prioritization.sampling import Draw, Scheme
+from sb3_per.prioritization.stored_state import stored_number
 from sb3_per.prioritization.sum_tree import FloatArray, IntArray
 from sb3_per.rules import fixed, require, require_fraction, require_positive
 
@@ -105,6 +107,15 @@ class ByTDError:
         powers, largest = _priorities(td_errors, self.td_error_clip, self.eps, power)
         self.largest_priority = max(self.largest_priority, largest)
         return powers
+
+    def stored_largest_priority(self, state: Mapping[str, Any]) -> float:
+        """
+        Return the largest priority of a stored state.
+
+        :raises ValueError: for one that no TD error can have led to.
+        """
+        high = max(self.initial_priority, 2 * LARGEST_TD_ERROR)
+        return stored_number(state, "largest_priority", self.initial_priority, high)
 
 
 @kernel

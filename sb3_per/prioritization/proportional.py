@@ -6,7 +6,9 @@ import numpy as np
 
 from sb3_per.prioritization.base import ByTDError
 from sb3_per.prioritization.sampling import Draw, Scheme
+from sb3_per.prioritization.stored_state import stored_array
 from sb3_per.prioritization.sum_tree import FloatArray, IntArray, SumTree
+from sb3_per.rules import require
 
 
 class Proportional(ByTDError):
@@ -53,10 +55,18 @@ class Proportional(ByTDError):
         """
         Go on from a state of the same class with the same options.
 
-        :raises ValueError: for leaves that are too few, too many or out of range.
+        :raises ValueError: before anything has changed, for leaves that are too many or out of
+            range, and for a largest priority that cannot be.
         """
-        self._tree.set(np.arange(self._tree.n_leaves), state["leaves"])
-        self.largest_priority = state["largest_priority"]
+        largest_priority = self.stored_largest_priority(state)
+        leaves = stored_array(state, "leaves", np.float64, self._tree.n_leaves)
+        bound = largest_priority**self.alpha * (1 + 1e-9)  # powers round
+        fit = bool(((leaves >= 0) & (leaves <= bound)).all())
+        require(fit, f"stored leaves must be in [0, {bound}], largest_priority^alpha", leaves)
+        if self._tree.total > 0:
+            self._tree.clear()
+        self._tree.set(np.arange(len(leaves)), leaves)
+        self.largest_priority = largest_priority
 
     def probabilities(self, slots: IntArray) -> FloatArray:
         """P(i) of slots, shape (n,): the chance of a single draw; 0 while nothing is inserted."""

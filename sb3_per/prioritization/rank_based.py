@@ -7,6 +7,7 @@ import numpy as np
 from sb3_per.prioritization.base import DEFAULT_EPS, ByTDError
 from sb3_per.prioritization.ranking import OrderedSlots
 from sb3_per.prioritization.sampling import Draw, Scheme
+from sb3_per.prioritization.stored_state import stored_array
 from sb3_per.prioritization.sum_tree import FloatArray, IntArray, SumTree
 from sb3_per.rules import require
 
@@ -74,12 +75,25 @@ class RankBased(ByTDError):
         """
         Go on from a state of the same class with the same options.
 
-        :raises ValueError: for slots that are out of range or out of order.
+        :raises ValueError: before anything has changed, for slots, priorities or leaves that
+            ``state`` cannot have given.
         """
-        self._order.restore(state["slots"], state["priorities"])
-        self._tree.clear()
-        self._tree.set(np.arange(len(self._order)), state["leaves"])
-        self.largest_priority = state["largest_priority"]
+        largest_priority = self.stored_largest_priority(state)
+        n_slots = self._tree.n_leaves
+        slots = stored_array(state, "slots", np.int64, n_slots)
+        priorities = stored_array(state, "priorities", np.float64, n_slots)
+        leaves = stored_array(state, "leaves", np.float64, n_slots)
+        expected = np.arange(1.0, len(slots) + 1) ** -self.alpha
+        fit = len(leaves) == len(slots) and np.allclose(leaves, expected, rtol=1e-12, atol=0)
+        require(fit, f"stored leaves must be rank^-{self.alpha} for {len(slots)} ranks", leaves)
+        rule = f"stored priorities must be in (0, {largest_priority}], as largest_priority says"
+        ends = priorities[[0, -1]] if len(priorities) else np.ones(0)  # of what has to be in order
+        require(bool(((ends > 0) & (ends <= largest_priority)).all()), rule, ends)
+        self._order.restore(slots, priorities)
+        if self._tree.total > 0:
+            self._tree.clear()
+        self._tree.set(np.arange(len(slots)), leaves)
+        self.largest_priority = largest_priority
 
     def probabilities(self, slots: IntArray) -> FloatArray:
         """P(i) of slots, shape (n,): the chance of a single draw; 0 while nothing is inserted."""

@@ -20,6 +20,7 @@ from sb3_per.prioritization.rank_tree import (
     sum_of_first,
 )
 from sb3_per.prioritization.sum_tree import FloatArray, IntArray, on_cache_lines
+from sb3_per.rules import require
 
 # How many leaves are read ahead.
 AHEAD = 32
@@ -37,6 +38,7 @@ class OrderedSlots:
     """
 
     def __init__(self, n_slots: int) -> None:
+        require(n_slots < 2**31, "ranks need a buffer of fewer than 2^31 slots", n_slots)
         compile_kernels()
         self.n_slots = n_slots
         self._tree = empty_tree(n_slots)
@@ -95,13 +97,15 @@ class OrderedSlots:
         :raises ValueError: before anything has changed, for slots or priorities that it cannot have
             given.
         """
-        in_range = ((slots >= 0) & (slots < self.n_slots)).all()
-        distinct = len(np.unique(slots)) == len(slots) == len(priorities)
+        # The kernel below checks no bounds: whole numbers, each slot at most once, so at most all.
+        whole = slots.dtype == np.int64 and priorities.dtype == np.float64
+        in_range = bool(((slots >= 0) & (slots < self.n_slots)).all())
+        distinct = len(np.unique(slots)) == len(slots) == len(priorities) <= self.n_slots
         in_order = np.isfinite(priorities).all() and (np.diff(priorities) <= 0).all()
-        if not (in_range and distinct and in_order):
+        if not (whole and in_range and distinct and in_order):
             raise ValueError(
-                f"slots must be distinct, in [0, {self.n_slots}) and by descending priority, "
-                f"got {slots} with {priorities}"
+                f"slots must be distinct whole numbers in [0, {self.n_slots}), by descending "
+                f"priority, got {slots} with {priorities}"
             )
         self.clear()
         self._tree.state[N_ENTRIES] = len(slots)

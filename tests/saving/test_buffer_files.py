@@ -229,19 +229,68 @@ def test_a_subclass_of_a_buffer_is_refused(path):
         ({"slots": [0, 9], "priorities": [2.0, 1.0]}, "slots must be distinct"),
         ({"slots": [-1, 2], "priorities": [2.0, 1.0]}, "slots must be distinct"),
         ({"slots": [0, 1], "priorities": [1.0, 2.0]}, "by descending priority"),
-        ({"slots": [0, 1], "priorities": [2.0, np.nan]}, "by descending priority"),
+        ({"slots": [0, 1], "priorities": [2.0, np.nan]}, r"priorities must be in \(0, 2.0\]"),
         ({"slots": [0, 1], "priorities": [2.0]}, "slots must be distinct"),
+        ({"slots": [0.5, 1.5], "priorities": [2.0, 1.0]}, "slots must be .* type int64"),
+        ({"slots": [[0], [1]], "priorities": [2.0, 1.0]}, "slots must be .* on one axis"),
+        ({"slots": [*range(9)], "priorities": [2.0] * 9}, "slots must be at most 8 numbers"),
+        ({"slots": [0, 1], "priorities": [3.0, 1.0]}, r"priorities must be in \(0, 2.0\]"),
+        ({"slots": [0, 1], "priorities": [2.0, 0.0]}, r"priorities must be in \(0, 2.0\]"),
+        ({"slots": [0, 1], "priorities": [2, 1]}, "priorities must be .* type float64"),
+        ({"leaves": [1.0, 0.7]}, r"leaves must be rank\^-0.6 for 2 ranks"),
+        ({"leaves": [1.0]}, r"leaves must be rank\^-0.6 for 2 ranks"),
+        ({"largest_priority": np.nan}, "largest_priority must be a number in"),
+        ({"largest_priority": 0.5}, r"largest_priority must be a number in \[1.0,"),
+        ({"largest_priority": "2"}, "largest_priority must be a number in .* got '2'"),
+        ({"largest_priority": None}, "largest_priority must be a number in .* got None"),
+        ({"slots": None}, "slots must be .* got None"),
     ],
 )
 def test_an_order_that_cannot_be_is_refused(state, complaint):
     buffer = make(3, size=8, prioritization="rank")
     before = buffer.prioritization.probabilities(np.arange(8)).tolist()
-    arrays = {name: np.array(values) for name, values in state.items()}
+    whole = {"slots": [0, 1], "priorities": [2.0, 1.0], "leaves": [1.0, 2**-0.6], **state}
+    crafted = {key: np.array(own) if isinstance(own, list) else own for key, own in whole.items()}
 
     with pytest.raises(ValueError, match=complaint):
-        buffer.prioritization.restore({"largest_priority": 2.0, "leaves": np.ones(2), **arrays})
+        buffer.prioritization.restore({"largest_priority": 2.0, **crafted})
 
     assert buffer.prioritization.probabilities(np.arange(8)).tolist() == before
+
+
+@pytest.mark.parametrize(
+    ("state", "complaint"),
+    [
+        ({"leaves": np.ones(9)}, "leaves must be at most 8 numbers"),
+        ({"leaves": np.ones((2, 2))}, "leaves must be .* on one axis"),
+        ({"leaves": np.ones(2, dtype=np.float32)}, "leaves must be .* type float64"),
+        ({"leaves": np.array([0.5, -0.5])}, r"leaves must be in \[0, "),
+        ({"leaves": np.array([0.5, np.nan])}, r"leaves must be in \[0, "),
+        ({"leaves": np.array([0.5, 1.6])}, r"leaves must be in \[0, "),
+        ({"leaves": None}, "leaves must be .* got None"),
+        ({"largest_priority": np.inf}, "largest_priority must be a number in"),
+        ({"largest_priority": -1}, "largest_priority must be a number in"),
+        ({"largest_priority": True}, "largest_priority must be a number in"),
+    ],
+)
+def test_leaves_that_cannot_be_are_refused(state, complaint):
+    buffer = make(3, size=8)
+    before = buffer.prioritization.probabilities(np.arange(8)).tolist()
+
+    with pytest.raises(ValueError, match=complaint):
+        buffer.prioritization.restore({"largest_priority": 2.0, "leaves": np.ones(3), **state})
+
+    assert buffer.prioritization.probabilities(np.arange(8)).tolist() == before
+
+
+def test_slots_that_are_no_whole_numbers_never_reach_a_kernel():
+    """Floats in [0, 16) are distinct by the thousand: they were written beyond arrays for 16."""
+    buffer = make(3, size=16, prioritization="rank")
+    order = buffer.prioritization._order
+
+    for n_slots in (16, 1000):
+        with pytest.raises(ValueError, match="slots must be distinct whole numbers"):
+            order.restore(np.linspace(0, 15.99, n_slots), np.linspace(2, 1, n_slots))
 
 
 # In a model
