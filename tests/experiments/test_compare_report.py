@@ -60,6 +60,34 @@ def test_a_contrast_is_one_variant_over_another_that_is_not_the_baseline(tmp_pat
     assert (tmp_path / "report" / "gains.png").exists()
 
 
+def test_labels_stand_in_tables_figures_and_claims_instead_of_keys(tmp_path):
+    suite = grids.suite()
+    variants = {
+        "dqn": grids.replaced(suite.variants["dqn"], label="Plain DQN"),
+        "per": grids.replaced(suite.variants["per"], label="With priorities"),
+    }
+    gain = {"gain": Contrast(variant="per", over="dqn", label="What it gains")}
+    suite = grids.replaced(suite, variants=variants, contrasts=gain)
+    folder = grids.run_folder(tmp_path, suite, final)
+
+    said, text = written(folder, tmp_path / "report")
+
+    assert "final: With priorities, P(better than Plain DQN) 1.00" in said
+    assert "| IQM - Plain DQN's | P(better than Plain DQN) |" in text
+    assert "| final | With priorities | 0.62 [" in text
+    assert "| final | What it gains | With priorities over Plain DQN |" in text
+    assert "| A-v0 | With priorities | 5 |" in text
+    assert "| With priorities (per) | dqn |" in text  # the key is a folder's name, too
+    spelled = {
+        name: re.findall("<!-- (.*) -->", (tmp_path / "report" / f"{name}.svg").read_text())
+        for name in ("curves", "intervals", "gains")
+    }
+    assert {"Plain DQN", "With priorities"} <= {*spelled["curves"]}
+    assert {"Plain DQN", "With priorities"} <= {*spelled["intervals"]}
+    assert "What it gains" in spelled["gains"]
+    assert not {"dqn", "per", "gain"} & {name for names in spelled.values() for name in names}
+
+
 def test_a_collapse_in_one_environment_is_not_trimmed_away(tmp_path):
     """Of four environments the interquartile mean leaves out the one in which all runs fail."""
     suite = grids.suite(environments=("A-v0", "B-v0", "C-v0", "D-v0"), seeds=8)

@@ -1,5 +1,6 @@
 """Suites: what is declared, and what is said of a wrong one."""
 
+import re
 from pathlib import Path
 
 import grids
@@ -12,7 +13,7 @@ from sb3_per import zoo
 from sb3_per.experiments.compare import command, suite_file
 from sb3_per.experiments.compare.hyperparameters import UnreadableText, overlaid
 from sb3_per.experiments.compare.problems import SuiteError
-from sb3_per.experiments.compare.suite import cells
+from sb3_per.experiments.compare.suite import Contrast, Environment, Suite, Variant, cells
 from sb3_per.experiments.compare.zoo_check import check_with_zoo
 
 GOOD = """
@@ -303,6 +304,12 @@ WRONG = {
         "CartPole-v1.hyperparameters.n_envs must go into evaluation.every (1000), got 7"),
     "copies of a variant": ("{alpha: 0}}", "{alpha: 0}, n_envs: 3}",
                             "alpha_0.overrides.n_envs must go into evaluation.every (1000), got 3"),
+    "equal labels": ("dqn: {algorithm: dqn}", "dqn: {algorithm: dqn, label: alpha_0}",
+                     "variants.dqn.label must be the only one, got 'alpha_0'"),
+    "equal labels of contrasts": (
+        "variants:", "contrasts: {a: {variant: alpha_0, over: dqn, label: gain}, "
+        "b: {variant: dqn, over: alpha_0, label: gain}}\nvariants:",
+        "contrasts.a.label must be the only one, got 'gain'"),
     "a name above": ("about: Mine.", "about: Mine.\nname: ../up",
                      "name must do as the name of a folder, got '../up'"),
     "no name": ("about: Mine.", "about: Mine.\nname: ''", "name must do as the name of a folder"),
@@ -499,6 +506,56 @@ def test_an_environment_that_cannot_be_made_is_named_before_anything_runs(tmp_pa
 
     with pytest.raises(SuiteError, match=r"CartPole-v1\.env_kwargs .*'gravity': 5.*keyword"):
         check_with_zoo(suite, "mine.yml")
+
+
+def test_the_template_can_be_run_as_it_stands(tmp_path, monkeypatch, capsys):
+    zoo.register()
+    path = tmp_path / "mine.yml"
+    monkeypatch.setattr("sys.argv", ["compare", "new", str(path)])
+
+    command.main()
+
+    assert capsys.readouterr().out == f"Next: sb3-per compare run {path}\n"
+    suite = suite_file.load(str(path))
+    check_with_zoo(suite, str(path))
+    assert [suite.variant_label(name) for name in suite.variants] == ["DQN", "PERDQN"]
+
+
+def test_the_template_explains_every_key_and_its_examples_hold(tmp_path):
+    path = tmp_path / "mine.yml"
+    suite_file.write_template(path)
+    # An example is a commented line with a key, and what is indented below it.
+    with_examples = re.sub(
+        r"^( *)# ((?: {2})*(?:- )?[\w]+:.*)$", r"\1\2", path.read_text(), flags=re.M
+    )
+    path.write_text(with_examples)
+
+    suite = suite_file.load(str(path))
+
+    values = yaml.safe_load(with_examples)
+    assert values.keys() == Suite.model_fields.keys()
+    assert values["environments"]["CartPole-v1"].keys() == Environment.model_fields.keys()
+    assert values["variants"]["per_slow"].keys() == Variant.model_fields.keys()
+    assert values["contrasts"]["slow_learning"].keys() == Contrast.model_fields.keys()
+    assert suite.contrasts["slow_learning"].over == "per"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("here.yml", "here.yml exists already"), ("mine", "must end in .yml or .yaml, got ")],
+)
+def test_the_template_replaces_no_file_and_has_a_name_that_run_accepts(
+    tmp_path, monkeypatch, name, message
+):
+    (tmp_path / "here.yml").write_text("mine")
+    monkeypatch.setattr("sys.argv", ["compare", "new", str(tmp_path / name)])
+
+    with pytest.raises(SystemExit) as error:
+        command.main()
+
+    assert message in str(error.value)
+    assert (tmp_path / "here.yml").read_text() == "mine"
+    assert [path.name for path in tmp_path.iterdir()] == ["here.yml"]
 
 
 def test_a_run_that_has_no_place_does_not_begin(monkeypatch, tmp_path):

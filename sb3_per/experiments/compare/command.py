@@ -39,7 +39,11 @@ def _parser() -> argparse.ArgumentParser:
         prog="sb3-per compare",
         description="Train the variants that a suite declares, and report on them.",
     )
-    commands = parser.add_subparsers(required=True, metavar="run | report")
+    commands = parser.add_subparsers(required=True, metavar="new | run | report")
+
+    of_new = commands.add_parser("new", help="write a suite to start from, with comments")
+    of_new.add_argument("file", type=Path, help="a new file, named .yml or .yaml")
+    of_new.set_defaults(command=_new)
 
     of_run = commands.add_parser("run", help="train what a suite declares; goes on where it was")
     of_run.add_argument("suite", help=f"{', '.join(suite_file.names())}, or your own YAML file")
@@ -62,6 +66,11 @@ def _parser() -> argparse.ArgumentParser:
     of_report.add_argument("--out", type=Path, help="(default: FOLDER/report)")
     of_report.set_defaults(command=_report)
     return parser
+
+
+def _new(asked: argparse.Namespace) -> None:
+    suite_file.write_template(asked.file)
+    sys.stdout.write(f"Next: sb3-per compare run {asked.file}\n")
 
 
 def _run(asked: argparse.Namespace) -> None:

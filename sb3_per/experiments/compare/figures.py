@@ -51,7 +51,8 @@ def _panels_of_environments(suite: Suite, runs: Sequence[Run]) -> Figure:
     panels = figure.subplots(n_rows, n_columns, squeeze=False).ravel()
     for panel, environment in zip(panels, suite.environments, strict=False):
         for index, variant in enumerate(suite.variants):
-            _draw_curve(panel, select(runs, variant, environment), variant, index)
+            label = suite.variant_label(variant)
+            _draw_curve(panel, select(runs, variant, environment), label, index)
         _dress(panel, suite, environment)
         panel.set_title(_title(suite, runs, environment), fontsize=10)
         panel.set_xlabel("steps")
@@ -70,20 +71,21 @@ def _panels_of_environments(suite: Suite, runs: Sequence[Run]) -> Figure:
 
 
 def _panels_of_variants(suite: Suite, runs: Sequence[Run]) -> Figure:
+    baseline = suite.baseline_label
     others = [variant for variant in suite.variants if variant != suite.baseline]
     n_rows = math.ceil(len(others) / _SMALL_COLUMNS)
     height = (1.7 * n_rows + 0.5) * len(suite.environments)
     figure = Figure(figsize=(9.2, height), layout="constrained")
     parts = figure.subfigures(len(suite.environments), 1, squeeze=False).ravel()
     for part, environment in zip(parts, suite.environments, strict=True):
-        beside = f"; black: {suite.baseline}"
+        beside = f"; black: {baseline}"
         part.suptitle(_title(suite, runs, environment) + beside, fontsize=10)
         panels = part.subplots(n_rows, _SMALL_COLUMNS, squeeze=False, sharex=True, sharey=True)
         for panel, variant in zip(panels.ravel(), others, strict=False):
-            _draw_curve(panel, select(runs, suite.baseline, environment), suite.baseline, 0)
+            _draw_curve(panel, select(runs, suite.baseline, environment), baseline, 0)
             _draw_curve(panel, select(runs, variant, environment), variant, 5)
             _dress(panel, suite, environment)
-            panel.set_title(variant, fontsize=9)
+            panel.set_title(suite.variant_label(variant), fontsize=9)
             panel.tick_params(labelsize=8)
         for panel in panels.ravel()[len(others) :]:
             panel.set_axis_off()
@@ -139,7 +141,7 @@ def intervals(suite: Suite, comparisons: Sequence[Comparison], file: Path) -> No
     }
     if not names:
         return
-    figure, rows = _pairs_of_panels(suite, comparisons, f" over {suite.baseline}")
+    figure, rows = _pairs_of_panels(suite, comparisons, f" over {suite.baseline_label}")
     for each, left, right in rows:
         height, colour = names.index(each.variant), colours[each.variant]
         _draw_interval(left, each.score, height, colour)
@@ -182,7 +184,7 @@ def _pairs_of_panels(
 ) -> tuple[Figure, list[tuple[Comparison, Any, Any]]]:
     """A pair of panels for each measure, and to each comparison its pair."""
     measures = list(dict.fromkeys(each.measure for each in comparisons))
-    names = list(dict.fromkeys(each.variant for each in comparisons))
+    names = list(dict.fromkeys(each.label for each in comparisons))
     size = (8.4, (0.34 * len(names) + 0.95) * len(measures) + 0.3)
     figure = Figure(figsize=size, layout="constrained")
     figure.suptitle(f"{suite.name}: {_seeds(suite, {each.n_seeds for each in comparisons})}")

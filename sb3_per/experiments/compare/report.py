@@ -118,7 +118,8 @@ def _claims(suite: Suite, comparisons: Sequence[Comparison]) -> Iterator[str]:
     for each in comparisons:
         if each.improvement is not None:
             probability = tables.text(each.improvement)
-            yield f"{each.measure}: {each.variant}, P(better than {suite.baseline}) {probability}"
+            baseline = suite.baseline_label
+            yield f"{each.measure}: {each.label}, P(better than {baseline}) {probability}"
             yield f"    {each.claim}"
 
 
@@ -159,7 +160,7 @@ def _findings(contents: _Contents, comparisons: Sequence[Comparison]) -> Iterato
     suite = contents.suite
     if comparisons:
         yield tables.markdown(tables.of_suite(suite, comparisons))
-        yield f"![probability of improvement over {suite.baseline}](intervals.png)"
+        yield f"![probability of improvement over {suite.baseline_label}](intervals.png)"
     else:
         yield "No variant has a run in every environment yet: nothing is said of the whole suite."
     yield "![learning curves](curves.png)"

@@ -132,20 +132,27 @@ class Variant(Section):
     What differs.
 
     :param algorithm: RL-Zoo's name of it.
+    :param label: What tables and figures call it; empty for its key.
     :param overrides: Laid over the environment's hyperparameters, mappings key by key.
     :param scale: Hyperparameters that are multiplied, after that.
     """
 
     algorithm: str
+    label: str = ""
     overrides: Hyperparameters = {}
     scale: Hyperparameters = {}
 
 
 class Contrast(Section):
-    """A variant, and the one that it adds something to."""
+    """
+    A variant, and the one that it adds something to.
+
+    :param label: What tables and figures call it; empty for its key.
+    """
 
     variant: str
     over: str
+    label: str = ""
 
 
 class Suite(Section):
@@ -163,6 +170,14 @@ class Suite(Section):
     environments: Annotated[dict[str, Environment], Field(min_length=1)]
     variants: Annotated[dict[FolderName, Variant], Field(min_length=1)]
     contrasts: dict[str, Contrast] = {}
+
+    def variant_label(self, name: str) -> str:
+        """Return what tables and figures call a variant."""
+        return self.variants[name].label or name
+
+    @property
+    def baseline_label(self) -> str:
+        return self.variant_label(self.baseline)
 
     @field_validator("name")
     @classmethod
@@ -193,8 +208,14 @@ class Suite(Section):
             for environment in environments.values()
             for problem in _variant_problems(variant, environment)
         }
-        refuse(*problems)
+        refuse(*problems, *_equal_labels(variants))
         return variants
+
+    @field_validator("contrasts")
+    @classmethod
+    def _check_contrasts(cls, contrasts: dict[str, Contrast]) -> dict[str, Contrast]:
+        refuse(*_equal_labels(contrasts))
+        return contrasts
 
 
 def section_at(path: Sequence[str]) -> type[Section]:
@@ -225,6 +246,14 @@ def _variant_problems(variant: Variant, environment: Environment) -> Iterator[Pr
     if problem is not None:
         part = "scale" if "n_envs" in variant.scale else "overrides"
         yield Problem((part, *problem.path), problem.rule)
+
+
+def _equal_labels(parts: Mapping[str, Variant] | Mapping[str, Contrast]) -> Iterator[Problem]:
+    """Find labels that another variant, or another contrast, is called by, too."""
+    shown = [part.label or name for name, part in parts.items()]
+    for name, part in parts.items():
+        if part.label and shown.count(part.label) > 1:
+            yield Problem((name, "label"), f"must be the only one, got {part.label!r}")
 
 
 def _overlay_problem(base: Mapping[str, Any], top: Mapping[str, Any]) -> Problem | None:

@@ -12,6 +12,7 @@ from sb3_per.experiments.compare.problems import Problem, Problems, SuiteError, 
 from sb3_per.experiments.compare.suite import Suite, section_at
 from sb3_per.saving.archive import new_file
 
+_TEMPLATE = Path(__file__).parent / "template.yml"
 _FOLDER = Path(__file__).parent / "suites"
 # What PyYAML raises: no UTF-8 or 2024-13-45; `!!bool maybe`; `!!int`; `!!timestamp soon`; 3,000
 # brackets.
@@ -64,6 +65,21 @@ def save(suite: Suite, path: Path) -> None:
     values = suite.model_dump(exclude_defaults=True)
     with new_file(path) as file:
         file.write(yaml.safe_dump(values, sort_keys=False, allow_unicode=True).encode())
+
+
+def write_template(path: Path) -> None:
+    """
+    Write a suite that runs as it stands, with a comment for each key.
+
+    :raises SuiteError: for a name that ``load`` takes for one of our suites, or a file that exists.
+    """
+    if path.suffix not in (".yml", ".yaml"):
+        raise SuiteError(f"the name of a suite's file must end in .yml or .yaml, got {path}")
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(_TEMPLATE.read_text(encoding="utf-8"))
+    except FileExistsError as error:
+        raise SuiteError(f"{path} exists already: choose another name") from error
 
 
 class _StrictLoader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types

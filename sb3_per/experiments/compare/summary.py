@@ -15,7 +15,7 @@ from sb3_per.experiments.compare.statistics import (
     improvement,
     pooled_mean,
 )
-from sb3_per.experiments.compare.suite import Cell, Suite
+from sb3_per.experiments.compare.suite import Cell, Contrast, Suite
 
 MARGIN = 0.05  # of the normalised score: a smaller loss counts as none
 MEASURES: tuple[Literal["final", "area"], ...] = ("final", "area")
@@ -26,7 +26,8 @@ class Comparison:
     """
     One variant, or what it adds to another one, by one measure over the whole suite.
 
-    :param variant: Its name, or that of the contrast.
+    :param variant: Its key in the suite, or that of the contrast.
+    :param label: What tables and figures call it.
     :param n_seeds: Of how many: those that it and the other one have finished everywhere.
     :param score: Interquartile mean.
     :param difference: From the baseline's, or the other's; None for the baseline itself.
@@ -35,12 +36,13 @@ class Comparison:
     """
 
     variant: str
+    label: str
     measure: str
     n_seeds: int
     score: Estimate
-    difference: Estimate | None
-    improvement: Estimate | None
-    claim: str
+    difference: Estimate | None = None
+    improvement: Estimate | None = None
+    claim: str = ""
 
 
 def select(runs: Sequence[Run], variant: str, environment: str) -> list[Run]:
@@ -51,43 +53,47 @@ def select(runs: Sequence[Run], variant: str, environment: str) -> list[Run]:
 
 def compare(suite: Suite, runs: Sequence[Run], missing: Sequence[Cell]) -> list[Comparison]:
     """
+    Compare every variant with the baseline.
+
     :param runs: The finished cells.
     :param missing: The others of the grid.
     :return: For each measure each variant that has finished a seed in every environment, as the
-        baseline has, which comes along.
+        baseline has; the baseline itself, too.
     """
-    pairs = {variant: (variant, suite.baseline) for variant in suite.variants}
+    pairs = {
+        name: Contrast(variant=name, over=suite.baseline, label=suite.variant_label(name))
+        for name in suite.variants
+    }
     return _comparisons(suite, runs, missing, pairs)
 
 
 def contrasts(suite: Suite, runs: Sequence[Run], missing: Sequence[Cell]) -> list[Comparison]:
-    """:return: The same for the suite's contrasts."""
-    pairs = {name: (each.variant, each.over) for name, each in suite.contrasts.items()}
-    return _comparisons(suite, runs, missing, pairs)
+    """Compare what the suite's contrasts name, in the same way."""
+    return _comparisons(suite, runs, missing, suite.contrasts)
 
 
 def _comparisons(
-    suite: Suite,
-    runs: Sequence[Run],
-    missing: Sequence[Cell],
-    pairs: Mapping[str, tuple[str, str]],
+    suite: Suite, runs: Sequence[Run], missing: Sequence[Cell], pairs: Mapping[str, Contrast]
 ) -> list[Comparison]:
     unfinished = {cell.variant for cell in missing}
     comparisons = []
     for measure in MEASURES:
         for name, pair in pairs.items():
             scores, others = _scores(suite, runs, measure, pair)
-            if len(scores[0]) > 0:
-                against = None if pair[0] == pair[1] else others
-                is_whole = not unfinished.intersection(pair)
-                comparisons.append(
-                    _comparison(name, measure, scores, against, is_whole, [*suite.environments])
-                )
+            if len(scores[0]) == 0:
+                continue
+            comparison = Comparison(
+                name, pair.label or name, measure, len(scores[0]), pooled_mean(scores)
+            )
+            if pair.variant != pair.over:
+                is_whole = unfinished.isdisjoint((pair.variant, pair.over))
+                comparison = _against(comparison, scores, others, is_whole, [*suite.environments])
+            comparisons.append(comparison)
     return comparisons
 
 
 def _scores(
-    suite: Suite, runs: Sequence[Run], measure: str, pair: tuple[str, str]
+    suite: Suite, runs: Sequence[Run], measure: str, pair: Contrast
 ) -> tuple[Strata, Strata]:
     """
     Scores of two variants, of the seeds that both have finished in every environment: in a grid
@@ -97,51 +103,41 @@ def _scores(
     seeds = [
         seed
         for seed in range(suite.seeds)
-        if all((each, name, seed) in by_cell for each in pair for name in suite.environments)
+        if all(
+            (variant, name, seed) in by_cell
+            for variant in (pair.variant, pair.over)
+            for name in suite.environments
+        )
     ]
     scores, others = (
         [
             np.array([getattr(by_cell[variant, name, seed], measure) for seed in seeds])
             for name in suite.environments
         ]
-        for variant in pair
+        for variant in (pair.variant, pair.over)
     )
     return scores, others
 
 
-def _comparison(
-    variant: str,
-    measure: str,
+def _against(
+    comparison: Comparison,
     scores: Strata,
-    baseline: Strata | None,
+    others: Strata,
     is_whole: bool,
     environments: Sequence[str],
 ) -> Comparison:
-    n_seeds = len(scores[0])
-    if baseline is None:
-        return Comparison(variant, measure, n_seeds, pooled_mean(scores), None, None, "")
-    improved, differs = improvement(scores, baseline), difference(scores, baseline)
+    """Add the difference from another variant, and what may be claimed from it."""
+    improved, differs = improvement(scores, others), difference(scores, others)
     worse_in = [
         environment
-        for environment, own, other in zip(environments, scores, baseline, strict=True)
-        if improvement([own], [other]).high < 0.5 and difference([own], [other]).low <= -MARGIN
+        for environment, own, other in zip(environments, scores, others, strict=True)
+        # In a single one this is what the other two say.
+        if len(environments) > 1
+        and improvement([own], [other]).high < 0.5
+        and difference([own], [other]).low <= -MARGIN
     ]
-    return Comparison(
-        variant=variant,
-        measure=measure,
-        n_seeds=n_seeds,
-        score=pooled_mean(scores),
-        difference=differs,
-        improvement=improved,
-        claim=claim(
-            improved,
-            differs,
-            # In a single one this is what the other two say.
-            worse_in if len(environments) > 1 else [],
-            n_seeds,
-            is_whole,
-        ),
-    )
+    said = claim(improved, differs, worse_in, comparison.n_seeds, is_whole)
+    return dataclasses.replace(comparison, difference=differs, improvement=improved, claim=said)
 
 
 def claim(

@@ -17,14 +17,15 @@ Row = dict[str, Any]
 
 
 def of_suite(suite: Suite, comparisons: Sequence[Comparison]) -> list[Row]:
-    """:return: A row for each variant and measure, over all environments."""
+    """Return a row for each variant and measure, over all environments."""
+    baseline = suite.baseline_label
     return [
         {
             "measure": each.measure,
-            "variant": each.variant,
+            "variant": each.label,
             "IQM": each.score,
-            f"IQM - {suite.baseline}'s": _finely(each.difference),
-            f"P(better than {suite.baseline})": each.improvement,
+            f"IQM - {baseline}'s": _finely(each.difference),
+            f"P(better than {baseline})": each.improvement,
             "claim": each.claim,
         }
         for each in comparisons
@@ -32,18 +33,21 @@ def of_suite(suite: Suite, comparisons: Sequence[Comparison]) -> list[Row]:
 
 
 def of_contrasts(suite: Suite, comparisons: Sequence[Comparison]) -> list[Row]:
-    """:return: A row for each contrast and measure, over all environments."""
-    return [
-        {
+    """Return a row for each contrast and measure, over all environments."""
+    rows = []
+    for each in comparisons:
+        pair = suite.contrasts[each.variant]
+        labels = suite.variant_label(pair.variant), suite.variant_label(pair.over)
+        row: Row = {
             "measure": each.measure,
-            "gain of": each.variant,
-            "variants": "{variant} over {over}".format(**dict(suite.contrasts[each.variant])),
+            "gain of": each.label,
+            "variants": " over ".join(labels),
             "difference of IQM": _finely(each.difference),
             "P(better)": each.improvement,
             "claim": each.claim,
         }
-        for each in comparisons
-    ]
+        rows.append(row)
+    return rows
 
 
 def _finely(differs: Estimate | None) -> str:
@@ -60,7 +64,8 @@ def of_environments(suite: Suite, runs: Sequence[Run]) -> list[Row]:
     for name, environment in suite.environments.items():
         for variant in suite.variants:
             found = select(runs, variant, name)
-            row: Row = {"environment": name, "variant": variant, "seeds": len(found)}
+            label = suite.variant_label(variant)
+            row: Row = {"environment": name, "variant": label, "seeds": len(found)}
             if found:
                 row |= _in_own_units(found, environment.steps)
             others = select(runs, suite.baseline, name)
@@ -70,7 +75,7 @@ def of_environments(suite: Suite, runs: Sequence[Run]) -> list[Row]:
                         np.array([getattr(run, measure) for run in each])
                         for each in (found, others)
                     )
-                    column = f"{measure}: P(better than {suite.baseline})"
+                    column = f"{measure}: P(better than {suite.baseline_label})"
                     row[column] = improvement([own], [other])
             rows.append(row)
     return rows
@@ -133,10 +138,10 @@ def of_runs(runs: Sequence[Run]) -> list[Row]:
 
 
 def of_variants(suite: Suite) -> list[Row]:
-    """:return: A row for each variant: what differs."""
+    """Return a row for each variant: what differs."""
     return [
         {
-            "variant": name,
+            "variant": f"{variant.label} ({name})" if variant.label else name,
             "RL-Zoo algorithm": variant.algorithm,
             "overrides": listed(variant.overrides),
             "multiplied": listed(variant.scale),
