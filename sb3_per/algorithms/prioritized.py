@@ -1,8 +1,10 @@
 """What all prioritized algorithms share: their buffer, and the schedule of beta."""
 
 import io
+import os
 import pathlib
 import pickle
+import warnings
 from typing import Any, TypeVar
 
 import numpy as np
@@ -55,6 +57,19 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         self.beta_final = beta_final
         self.beta_fraction = beta_fraction
         super().__init__(*args, **kwargs)
+        # Only here, since a model that is loaded to act may have a buffer of one transition.
+        if self.replay_buffer is not None:
+            self._require_batches_to_fit()
+
+    def _require_batches_to_fit(self) -> None:
+        buffer = self.replay_buffer
+        n_drawable = buffer.n_slots - buffer.n_envs * buffer.optimize_memory_usage
+        require(
+            buffer.scheme.replacement or self.batch_size <= n_drawable,
+            f"batch_size must be at most {n_drawable}, the transitions that the buffer can hold, "
+            "with replacement=False",
+            self.batch_size,
+        )
 
     def _setup_model(self) -> None:
         # Not checked in the constructor, since `load` sets attributes and then calls this.
@@ -129,7 +144,8 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         """
         Continue with another buffer, whose options, priorities and random stream come with it.
 
-        ``replay_buffer_kwargs`` follows the buffer's options, with a warning where it held others.
+        ``buffer_size`` and ``replay_buffer_kwargs`` follow the buffer, with a warning where they
+        were others.
         During a run, the episodes at the buffer's end are treated as truncated: the model's
         environments are in other episodes.
 
@@ -137,18 +153,34 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         :raises ValueError: if the buffer has no priorities or another shape; the model keeps its
             own.
         """
-        has_priorities = isinstance(buffer, PrioritizedReplayBuffer)
-        require(has_priorities, "the buffer must have priorities", type(buffer).__name__)
+        rule = "use_replay_buffer needs a buffer with priorities"
+        is_path = isinstance(buffer, str | os.PathLike)
+        rule += " (load_buffer reads a file of save_buffer)" if is_path else ""
+        require(isinstance(buffer, PrioritizedReplayBuffer), rule, type(buffer).__name__)
         require_matching_buffer(buffer, self)
         buffer.device = self.device
         if self._last_obs is not None and buffer is not self.replay_buffer:
-            buffer.end_episodes()
+            self._end_episodes_of(buffer)
+        if buffer.buffer_size != max(self.buffer_size // self.n_envs, 1):
+            warnings.warn(
+                f"buffer_size is now {buffer.n_slots}, the loaded buffer's, instead of "
+                f"{self.buffer_size}",
+                stacklevel=2,
+            )
+            self.buffer_size = buffer.n_slots
         # A model that is saved and loaded makes a buffer with such options again.
         self.replay_buffer_kwargs = adopt_options(
             self.replay_buffer_kwargs, self.replay_buffer, buffer
         )
         self.optimize_memory_usage = buffer.optimize_memory_usage
         self.replay_buffer = buffer
+
+    @staticmethod
+    def _end_episodes_of(buffer: PrioritizedReplayBuffer) -> None:
+        # Where no return crosses from one episode to the next one, the marks would change nothing.
+        # Memory-optimised storage loses the last next observation when the next episode begins.
+        if buffer.n_steps > 1 or buffer.optimize_memory_usage:
+            buffer.end_episodes()
 
     def set_random_seed(self, seed: int | None = None) -> None:
         """Set all seeds as SB3 does, and that of the buffer's random stream."""
@@ -174,6 +206,15 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             is not in ``replay_buffer_kwargs``.
         """
         refuse_buffer_options(cls.__name__, kwargs)
-        return super().load(
-            path, env, device, custom_objects, print_system_info, force_reset, **kwargs
-        )
+        try:
+            return super().load(
+                path, env, device, custom_objects, print_system_info, force_reset, **kwargs
+            )
+        except AssertionError as error:
+            if "No data found" not in str(error):  # SB3's message for a zip file of something else
+                raise
+            name = cls.__name__
+            raise ValueError(
+                f"{path} must be a file of {name}.save (load_checkpoint reads checkpoints, "
+                "load_buffer reads files of save_buffer)"
+            ) from error

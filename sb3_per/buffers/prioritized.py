@@ -21,7 +21,7 @@ from sb3_per.prioritization.sum_tree import IntArray
 from sb3_per.rules import fixed, require, require_bool, require_fraction
 from sb3_per.signatures import keyword_only, spliced
 
-# So many batches without a single update are no accident (two samples before one update may be).
+# So many batches without an update are no accident (two samples before one update may be).
 _BATCHES_BEFORE_WARNING = 10
 
 
@@ -78,6 +78,9 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
 
     weight_normalization: Literal["batch", "buffer", "none"] = fixed("weight_normalization")
 
+    # For files of 0.1.0, which have it by another name.
+    _n_batches_without_update = 0
+
     def __init__(
         self,
         *args: Any,
@@ -122,7 +125,11 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         self.generator = np.random.default_rng(np.random.randint(2**32, size=4, dtype=np.uint64))  # noqa: NPY002
         self._draw_log = DrawLog(self.n_slots)
         self._n_new_rows = 0
-        self._batches_without_update = 0
+        self._n_batches_without_update = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The buffer's next owner has to be warned as well (see `_warn_without_updates`).
+        return {**self.__dict__, "_n_batches_without_update": 0}
 
     @property
     def beta(self) -> float:
@@ -165,7 +172,6 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             "full": self.full,
             "beta": self.beta,
             "generator": self.generator.bit_generator.state,
-            "batches_without_update": self._batches_without_update,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -173,7 +179,6 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         require(0 <= state["pos"] < self.buffer_size, "pos must be a row", state["pos"])
         self.pos, self.full, self.beta = state["pos"], state["full"], state["beta"]
         self.generator.bit_generator.state = state["generator"]
-        self._batches_without_update = state["batches_without_update"]
 
     def options(self) -> dict[str, Any]:
         """What prioritization was asked to be, but for its kind and beta."""
@@ -210,7 +215,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         uniforms = self.generator.random(self.scheme.n_uniforms(batch_size))
         draw = self._prioritization.draw(self.scheme, batch_size, uniforms)
         self._draw_log.draw(draw.slots)
-        if self._batches_without_update < _BATCHES_BEFORE_WARNING:
+        self._n_batches_without_update += 1
+        if self._n_batches_without_update == _BATCHES_BEFORE_WARNING:
             self._warn_without_updates()
         weights = self._tensor(self._weights(draw, n_drawable))
         return PrioritizedReplayBufferSamples(*self.gather(draw.slots, env), weights, draw.slots)
@@ -236,7 +242,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         slots, td_errors = as_slots(slots), as_td_errors(td_errors)
         check_update(slots, td_errors, self.n_stored, self._draw_log.are_late)
         self._let_in()
-        self._batches_without_update = _BATCHES_BEFORE_WARNING  # no warning from now on
+        self._n_batches_without_update = 0
         in_time, n_late = self._draw_log.settle(slots)
         barred = self.barred_row
         if barred is not None:
@@ -270,16 +276,14 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         return importance_weights(draw.probabilities, reference, self.beta)
 
     def _warn_without_updates(self) -> None:
-        self._batches_without_update += 1
-        if self._batches_without_update == _BATCHES_BEFORE_WARNING:
-            warnings.warn(
-                f"{_BATCHES_BEFORE_WARNING} batches were drawn, but update_priorities was never "
-                "called, so every transition keeps its first priority. Plain DQN neither weights "
-                "its loss nor updates priorities: use sb3_per.PERDQN, or multiply the loss by "
-                "batch.weights and call buffer.update_priorities(batch.slots, td_errors) after "
-                "each gradient step.",
-                stacklevel=3,
-            )
+        warnings.warn(
+            f"{_BATCHES_BEFORE_WARNING} batches were sampled, but update_priorities was not "
+            "called, so priorities are out of date. SB3's algorithms neither weight their loss nor "
+            "update priorities: use the algorithm of sb3_per in their place (sb3_per.PERDQN for "
+            "DQN), or multiply the loss by batch.weights and call "
+            "buffer.update_priorities(batch.slots, td_errors) after each gradient step.",
+            stacklevel=3,
+        )
 
 
 class PrioritizedDictReplayBuffer(  # type: ignore[misc]  # sample: see PrioritizedReplayBuffer

@@ -1,5 +1,6 @@
 """Checkpoints: all that a run needs to go on, in one file that is whole or not there."""
 
+import glob
 import io
 import os
 import re
@@ -30,9 +31,12 @@ from sb3_per.saving.archive import (
 from sb3_per.saving.buffer_files import pack_buffer, unpack_buffer
 from sb3_per.saving.random_state import restore_streams, streams_of
 from sb3_per.saving.vec_normalize import normalization_of, restore_normalization
+from sb3_per.signatures import explain_unknown_arguments
 
 FORMAT = "sb3-per checkpoint"
 VERSION = 1
+
+NAME_PREFIX = "checkpoint"
 
 # The buffer is stored with its options, and a run goes on with a new episode.
 _DECIDED = (
@@ -88,7 +92,8 @@ def load_checkpoint(
     is_env = env is not None and not isinstance(env, str)
     require(is_env, "env must be an environment, such as gym.make makes it", env)
     for name in (*_DECIDED, *OPTION_NAMES):
-        require(name not in options, f"{name} comes from the checkpoint", options.get(name))
+        if name in options:
+            raise ValueError(f"{name} comes from the checkpoint: leave it out")
     with Archive(path, FORMAT, VERSION) as archive:
         header = archive.header
         networks = io.BytesIO(archive.bytes_of("model.zip"))
@@ -104,14 +109,19 @@ def load_checkpoint(
     return model
 
 
-def latest_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
+def latest_checkpoint(
+    folder: str | os.PathLike[str], name_prefix: str = NAME_PREFIX
+) -> Path | None:
     """
-    The checkpoint of ``CheckpointCallback`` with most steps, or None. A damaged one is passed over,
-    with a warning that names it.
+    Return the checkpoint of ``CheckpointCallback`` with the most steps, or None.
 
+    A damaged checkpoint is passed over, with a warning that names it.
+
+    :param folder: The callback's ``save_path``.
+    :param name_prefix: The callback's.
     :raises ValueError: if a later version of this package wrote it, rather than lose what it has.
     """
-    for path in reversed(_checkpoints(Path(folder))):
+    for path in reversed(_checkpoints(Path(folder), name_prefix)):
         try:
             Archive(path, FORMAT, VERSION).close()
         except FileNotFoundError:  # a run that is at work has dropped it
@@ -125,40 +135,66 @@ def latest_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
 
 class CheckpointCallback(BaseCallback):
     """
-    Saves a checkpoint every so many steps, as ``<folder>/checkpoint_<steps>_steps.ckpt``, and one
-    when training ends.
+    Save a checkpoint every ``save_freq`` calls of ``env.step()``, and one when training ends.
 
-    SB3's callback of this name saves in the middle of a step, and not atomically. This one waits
-    for the rollout to end, when all that was seen is stored and learned from. (Where another
-    callback ends training in the middle of a step, SB3 drops that one: a run that goes on from
-    there is not the one that was never interrupted.) Its arguments are others, too: the folder
-    comes first.
+    The arguments are those of SB3's ``CheckpointCallback``, in its order, and then ``keep``. Each
+    checkpoint is one file, ``<save_path>/<name_prefix>_<steps>_steps.ckpt``, from which
+    ``load_checkpoint`` continues the run.
 
-    It belongs in the list of callbacks that ``learn`` is given. Within another callback, such as
-    ``EveryNTimesteps``, it is not told of rollouts.
+    SB3's callback saves in the middle of a step, and not atomically. This one waits until the
+    rollout has ended: everything that was seen is then stored and learned from. (Where another
+    callback ends training in the middle of a step, SB3 drops that step, so a run that continues
+    from there is not the one that was never interrupted.)
 
-    :param folder: One of its own for each run.
-    :param save_freq: Steps of the environments, all together, between two checkpoints.
-    :param keep: How many to keep; older ones go when a new one is in its place.
-    :param verbose: 1 to say what was saved.
+    Pass it to ``learn`` itself, alone or in a list. Callbacks within another callback, such as
+    ``EveryNTimesteps``, do not hear when rollouts begin.
+
+    :param save_freq: Save every so many calls of ``env.step()``, as in SB3: with several
+        environments, each call is ``n_envs`` steps.
+    :param save_path: The folder, a different one for each run.
+    :param name_prefix: How the files' names begin.
+    :param save_replay_buffer: Always True: without its buffer, a run cannot continue.
+    :param save_vecnormalize: Always True, for the same reason.
+    :param verbose: 1 to log what was saved.
+    :param keep: How many checkpoints to keep; older ones are deleted once a new one is written.
     :raises ValueError: when training starts, for what ``save_checkpoint`` cannot store, and if the
-        folder has checkpoints of a run that got further. Damaged ones are put aside then, as
-        ``.damaged``, so that they count for nothing. At the first step, within another callback.
+        folder has checkpoints of a run that got further. Damaged ones are renamed to ``.damaged``
+        then. At the first step, within another callback.
     """
 
+    @explain_unknown_arguments({"folder": "it is called save_path, as in SB3"})
     def __init__(
-        self, folder: str | os.PathLike[str], save_freq: int, *, keep: int = 2, verbose: int = 0
+        self,
+        save_freq: int,
+        save_path: str | os.PathLike[str],
+        name_prefix: str = NAME_PREFIX,
+        save_replay_buffer: bool = True,
+        save_vecnormalize: bool = True,
+        verbose: int = 0,
+        *,
+        keep: int = 2,
     ) -> None:
+        rule = "the arguments come in SB3's order, CheckpointCallback(save_freq, save_path)"
+        require(not isinstance(save_freq, str | os.PathLike), rule, save_freq)
         require_whole("save_freq", save_freq)
         require_whole("keep", keep)
+        is_whole = save_replay_buffer and save_vecnormalize
+        rule = "a checkpoint always has the replay buffer and the statistics of VecNormalize: use "
+        rule += "SB3's CheckpointCallback to save without them"
+        require(is_whole, rule, f"{save_replay_buffer=}, {save_vecnormalize=}")
         super().__init__(verbose)
-        self.folder = Path(folder)
         self.save_freq = save_freq
+        self.folder = Path(save_path)
+        self.name_prefix = name_prefix
         self.keep = keep
         self._n_due = 0
         self._n_saved = 0
         self._is_told = False  # of rollouts
         self._error_before: BaseException | None = None
+
+    @property
+    def _n_steps_between(self) -> int:
+        return self.save_freq * self.model.n_envs
 
     def _on_training_start(self) -> None:
         # What cannot be stored, and where, is refused before hours are spent.
@@ -169,25 +205,25 @@ class CheckpointCallback(BaseCallback):
                 require_plain(name, member)
         _require_folder(self.folder)
         n_steps = self.model.num_timesteps
-        self._n_due = n_steps // self.save_freq + 1
+        self._n_due = n_steps // self._n_steps_between + 1
         self._n_saved = n_steps
         self._is_told = False
         self._error_before = sys.exc_info()[1]  # that somebody handles by training
-        latest = latest_checkpoint(self.folder)
+        latest = latest_checkpoint(self.folder, self.name_prefix)
         rule = (
             f"{self.folder} must not hold checkpoints beyond step {n_steps}: go on from them (by "
             "learn(..., reset_num_timesteps=False)), or move them"
         )
         require(latest is None or _n_steps(latest) <= n_steps, rule, latest)
-        for path in _checkpoints(self.folder):
+        for path in _checkpoints(self.folder, self.name_prefix):
             if _n_steps(path) > n_steps:
                 path.replace(path.with_name(f"{path.name}.damaged"))
-        for path in self.folder.glob(partial_name("checkpoint_*_steps.ckpt")):
+        for path in self.folder.glob(partial_name(f"{glob.escape(self.name_prefix)}_*_steps.ckpt")):
             path.unlink()  # of a run that was killed while it saved
 
     def _on_rollout_start(self) -> None:
         self._is_told = True
-        if self.model.num_timesteps >= self._n_due * self.save_freq:
+        if self.model.num_timesteps >= self._n_due * self._n_steps_between:
             self._save()
 
     def _on_training_end(self) -> None:
@@ -198,18 +234,21 @@ class CheckpointCallback(BaseCallback):
 
     def _save(self) -> None:
         n_steps = self.model.num_timesteps
-        self._n_due = n_steps // self.save_freq + 1
-        path = self.folder / f"checkpoint_{n_steps}_steps.ckpt"
+        self._n_due = n_steps // self._n_steps_between + 1
+        path = self.folder / f"{self.name_prefix}_{n_steps}_steps.ckpt"
         save_checkpoint(self.model, path)  # type: ignore[arg-type]  # it says what it needs
         self._n_saved = n_steps
-        for old in _checkpoints(self.folder)[: -self.keep]:
+        for old in _checkpoints(self.folder, self.name_prefix)[: -self.keep]:
             old.unlink()
         if self.verbose >= 1:
             self.logger.info(f"Saved {path}")
 
     def _on_step(self) -> bool:
-        rule = "CheckpointCallback must be given to learn itself, alone or in a list of callbacks"
-        require(self._is_told, rule, type(self.parent).__name__)
+        if not self._is_told:
+            raise ValueError(
+                "CheckpointCallback must be given to learn itself, alone or in a list of "
+                f"callbacks, not to {type(self.parent).__name__}"
+            )
         return True
 
 
@@ -242,16 +281,20 @@ def _require_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ValueError(f"{rule}, got {error}") from error
-    require(os.access(folder, os.W_OK), rule, "no permission")
+        raise ValueError(f"{rule}: {error}") from error
+    if not os.access(folder, os.W_OK):
+        raise ValueError(f"{rule}: no permission")
 
 
 def _n_steps(path: Path) -> int:
-    found = re.fullmatch(r"checkpoint_(\d+)_steps\.ckpt", path.name)
+    """Return the number of steps in the name of a checkpoint, or -1 for another file."""
+    found = re.search(r"_(\d+)_steps\.ckpt$", path.name)
     return int(found.group(1)) if found else -1
 
 
-def _checkpoints(folder: Path) -> list[Path]:
-    """By number of steps; none where there is no such folder."""
-    found = [path for path in folder.glob("checkpoint_*_steps.ckpt") if _n_steps(path) >= 0]
+def _checkpoints(folder: Path, name_prefix: str) -> list[Path]:
+    """Return the checkpoints by number of steps; none where there is no such folder."""
+    # Not by a pattern alone: "*" would also match what belongs to another prefix.
+    name = re.compile(rf"{re.escape(name_prefix)}_\d+_steps\.ckpt")
+    found = [path for path in folder.glob("*_steps.ckpt") if name.fullmatch(path.name)]
     return sorted(found, key=_n_steps)

@@ -8,14 +8,20 @@ import pytest
 import torch as th
 from builders import BOX, TWO_ACTIONS, fill
 from gymnasium import spaces
-from stable_baselines3 import DQN, HerReplayBuffer
+from stable_baselines3 import DQN, SAC, HerReplayBuffer
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.save_util import save_to_pkl
 from stable_baselines3.common.vec_env import SubprocVecEnv, VecFrameStack, VecNormalize
 
-from sb3_per import PERDQN, PrioritizedDictReplayBuffer, PrioritizedReplayBuffer, save_buffer
+from sb3_per import (
+    PERDQN,
+    PrioritizedDictReplayBuffer,
+    PrioritizedReplayBuffer,
+    save_buffer,
+    save_checkpoint,
+)
 from sb3_per.prioritization.sampling import Draw
 
 SMALL = {"buffer_size": 200, "learning_starts": 20, "policy_kwargs": {"net_arch": [16]}}
@@ -324,6 +330,10 @@ def test_options_of_the_buffer_reach_it():
             "PrioritizedReplayBuffer .* got PrioritizedDictReplayBuffer",
         ),
         ({"n_steps": 3, "optimize_memory_usage": True}, "n_steps must be 1 .* got 3"),
+        (
+            {"replay_buffer_kwargs": {"replacement": False}, "batch_size": 201},
+            "batch_size must be at most 200, .* with replacement=False, got 201",
+        ),
     ],
 )
 def test_bad_arguments_are_named_with_their_value(options, complaint):
@@ -658,12 +668,63 @@ def test_a_file_of_save_buffer_is_told_what_reads_it(tmp_path):
     assert model.replay_buffer is own
 
 
+def test_each_kind_of_file_is_told_what_reads_it(tmp_path):
+    model = make()
+    save_checkpoint(model, tmp_path / "model.ckpt")
+    save_buffer(model.replay_buffer, tmp_path / "buffer.npz")
+
+    for name in ("model.ckpt", "buffer.npz"):
+        with pytest.raises(ValueError, match=f"{name} must be a file of PERDQN.save .load_check"):
+            PERDQN.load(tmp_path / name)
+    for path in ("buffer.npz", tmp_path / "buffer.npz"):
+        with pytest.raises(ValueError, match=r"load_buffer reads a file of save_buffer.*, got '"):
+            model.use_replay_buffer(path)
+
+
 def test_loading_into_more_environments_makes_a_buffer_for_them(tmp_path):
     make().save(tmp_path / "model")
 
     loaded = PERDQN.load(tmp_path / "model", env=make_vec_env(Noise, n_envs=3))
 
     assert loaded.learn(60).replay_buffer.n_envs == 3
+
+
+def test_the_buffer_size_follows_a_buffer_of_another_size(tmp_path):
+    make(buffer_size=100).learn(60).save_replay_buffer(tmp_path / "buffer.pkl")
+    model = make(buffer_size=200)
+
+    with pytest.warns(UserWarning, match="buffer_size is now 100, the loaded buffer's, instead of"):
+        model.load_replay_buffer(tmp_path / "buffer.pkl")
+
+    assert model.buffer_size == 100
+    model.save(tmp_path / "model")
+    again = PERDQN.load(tmp_path / "model", env=Noise())
+    assert again.replay_buffer.n_slots == 100
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again.load_replay_buffer(tmp_path / "buffer.pkl")
+
+
+def test_a_size_that_environments_do_not_divide_is_the_same_size(tmp_path):
+    env = make_vec_env(Noise, n_envs=3)
+    model = make(env=env, buffer_size=200).learn(60)
+    model.save_replay_buffer(tmp_path / "buffer.pkl")
+
+    model.load_replay_buffer(tmp_path / "buffer.pkl")
+
+    assert model.buffer_size == 200
+
+
+@pytest.mark.parametrize(("n_steps", "marked"), [(1, 0), (3, 1)])
+def test_a_loaded_buffers_last_episode_is_cut_where_returns_would_cross_its_end(
+    n_steps, marked, tmp_path
+):
+    model = make(n_steps=n_steps).learn(60)
+    model.save_replay_buffer(tmp_path / "buffer.pkl")
+    model.load_replay_buffer(tmp_path / "buffer.pkl")
+
+    assert model.replay_buffer.dones[59] == 0
+    assert model.replay_buffer.timeouts[59] == marked
 
 
 @pytest.mark.parametrize(
@@ -733,9 +794,36 @@ def test_td_errors_that_are_not_finite_stop_the_training_before_the_network_is_s
     assert all_equal(before, parameters(model))
 
 
-def test_plain_dqn_may_use_the_buffer_and_is_warned_once():
-    with pytest.warns(UserWarning, match="use sb3_per.PERDQN") as caught:
-        model = make(DQN, replay_buffer_class=PrioritizedReplayBuffer).learn(200)
+@pytest.mark.parametrize("kind", [DQN, SAC])
+def test_sb3s_algorithms_may_use_the_buffer_and_are_warned_once(kind):
+    env = Noise() if kind is DQN else gym.make("Pendulum-v1")
+    options = {"replay_buffer_class": PrioritizedReplayBuffer, "policy_kwargs": {}}
 
-    assert len([warning for warning in caught if "PERDQN" in str(warning.message)]) == 1
+    with pytest.warns(UserWarning, match="use the algorithm of sb3_per in their place") as caught:
+        model = make(kind, env, **options).learn(100)
+
+    assert len([warning for warning in caught if "sb3_per" in str(warning.message)]) == 1
     assert model._n_updates > 0
+
+
+@pytest.mark.parametrize("n_updates", [0, 20])
+def test_dqn_is_warned_of_a_buffer_that_perdqn_has_trained_with(n_updates, tmp_path):
+    model = ready(make())
+    model.train(n_updates)
+    model.replay_buffer.sample(4)
+    model.save_replay_buffer(tmp_path / "buffer.pkl")
+    theirs = make(DQN)
+    theirs.load_replay_buffer(tmp_path / "buffer.pkl")
+
+    with pytest.warns(UserWarning, match="so priorities are out of date"):
+        theirs.learn(100)
+
+
+def test_the_warning_comes_again_with_the_next_owner_of_a_buffer(tmp_path):
+    model = make(DQN, replay_buffer_class=PrioritizedReplayBuffer)
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="so priorities are out of date"):
+            model.learn(100)
+        model.save_replay_buffer(tmp_path / "buffer.pkl")
+        model = make(DQN)
+        model.load_replay_buffer(tmp_path / "buffer.pkl")

@@ -97,10 +97,10 @@ def test_a_full_disk_is_heard_of_and_leaves_the_checkpoint_that_was_there(n_byte
 
 @POSIX
 def test_a_disk_that_fills_up_stops_the_training_and_the_last_checkpoint_stays(tmp_path):
-    model = model_of().learn(60, callback=CheckpointCallback(tmp_path, 50))
+    model = model_of().learn(60, callback=CheckpointCallback(50, tmp_path))
 
     with FullDisk(5_000), pytest.raises(OSError, match="File too large"):
-        model.learn(60, callback=CheckpointCallback(tmp_path, 50), reset_num_timesteps=False)
+        model.learn(60, callback=CheckpointCallback(50, tmp_path), reset_num_timesteps=False)
 
     assert latest_checkpoint(tmp_path).name == "checkpoint_60_steps.ckpt"
     assert_it_can_be_saved_and_go_on(model, tmp_path)

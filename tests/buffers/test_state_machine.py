@@ -25,6 +25,8 @@ from sb3_per import (
     save_buffer,
 )
 
+pytestmark = pytest.mark.filterwarnings("ignore:10 batches were sampled")
+
 N_STEPS = int(os.environ.get("STATE_MACHINE_STEPS", "10000"))
 STEPS_OF_A_RUN = 50
 
@@ -69,7 +71,6 @@ class Buffers(stateful.RuleBasedStateMachine):
         # Not a multiple of the environments: the rest is cut off.
         size = n_rows * n_envs + n_envs - 1
         self.buffer = kind(size, space, TWO_ACTIONS, "cpu", n_envs=n_envs, **own, **storage)
-        self.buffer.update_priorities([], [])  # or it would warn that nobody updates priorities
         self.next_step, self.outstanding = 0, []
 
     @stateful.rule(rows=st.lists(ENDS, min_size=1, max_size=4))

@@ -114,16 +114,21 @@ def test_a_buffer_that_is_being_stored_draws_as_if_it_were_not(path):
     assert_same_batch(buffer.sample(8), twin.sample(8))
 
 
-def test_a_buffer_that_was_never_updated_warns_when_it_would_have(path):
+@pytest.mark.parametrize("is_updated", [False, True])
+def test_whoever_loads_a_buffer_and_never_updates_it_is_warned(is_updated, path):
     buffer = make(20)
-    for _ in range(6):
-        buffer.sample(4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(20):
+            batch = buffer.sample(4)
+    if is_updated:
+        buffer.update_priorities(batch.slots, np.ones(4))
     save_buffer(buffer, path)
     loaded = load_buffer(path, "cpu")
 
-    for _ in range(3):
+    for _ in range(9):
         loaded.sample(4)
-    with pytest.warns(UserWarning, match="update_priorities was never called"):
+    with pytest.warns(UserWarning, match="update_priorities was not called"):
         loaded.sample(4)
 
 

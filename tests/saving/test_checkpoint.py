@@ -1,5 +1,7 @@
+import inspect
 import random
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ import torch as th
 from checks import assert_same_buffer, check_valid
 from corridor import Corridor, DictCorridor, NotingPERDQN, WithDropout, make
 from stable_baselines3 import DQN
+from stable_baselines3.common import callbacks
 from stable_baselines3.common.callbacks import EveryNTimesteps
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.monitor import Monitor
@@ -86,7 +89,7 @@ def state_of(model):
 def test_a_resumed_run_equals_one_that_was_never_interrupted(options, env_kind, n_envs, tmp_path):
     """The same batches, weights, losses, networks and optimiser, bit by bit."""
     whole = make(make_vec_env(env_kind, n_envs=n_envs), **options)
-    whole.learn(420, callback=CheckpointCallback(tmp_path, 200, keep=3))
+    whole.learn(420, callback=CheckpointCallback(200 // n_envs, tmp_path, keep=3))
     expected, NotingPERDQN.notes[:] = NotingPERDQN.notes[:], []
     use_up_some_randomness()
 
@@ -170,7 +173,7 @@ def test_normalization_that_was_forgotten_or_is_new_is_refused(tmp_path):
 
 def test_a_run_broken_off_in_mid_episode_does_not_join_two_episodes(tmp_path):
     model = make(kind=PERDQN, n_steps=3)
-    model.learn(44, callback=CheckpointCallback(tmp_path, 43))
+    model.learn(44, callback=CheckpointCallback(43, tmp_path))
     resumed = load_checkpoint(tmp_path / "checkpoint_43_steps.ckpt", Corridor(), "cpu")
 
     resumed.learn(5, reset_num_timesteps=False)
@@ -245,7 +248,9 @@ def test_options_may_change_on_loading(tmp_path):
 def test_what_the_checkpoint_decides_is_refused_as_an_option(option, tmp_path):
     save_checkpoint(make(kind=PERDQN), tmp_path / "checkpoint")
 
-    with pytest.raises(ValueError, match=f"{next(iter(option))} comes from the checkpoint, got"):
+    with pytest.raises(
+        ValueError, match=f"{next(iter(option))} comes from the checkpoint: leave it out"
+    ):
         load_checkpoint(tmp_path / "checkpoint", Corridor(), **option)
 
 
@@ -271,7 +276,7 @@ def test_what_cannot_be_stored_is_refused_before_the_first_step(tmp_path):
     model = make(kind=PERDQN, replay_buffer_kwargs={"prioritization": SeldomReplayed})
 
     with pytest.raises(ValueError, match="got 'SeldomReplayed'"):
-        model.learn(60, callback=CheckpointCallback(tmp_path, 50))
+        model.learn(60, callback=CheckpointCallback(50, tmp_path))
 
     assert model.num_timesteps == 0
 
@@ -295,21 +300,21 @@ def names_in(folder):
 
 
 def test_checkpoints_come_at_their_steps_and_only_the_last_ones_stay(tmp_path):
-    make(kind=PERDQN, train_freq=4).learn(200, callback=CheckpointCallback(tmp_path, 50))
+    make(kind=PERDQN, train_freq=4).learn(200, callback=CheckpointCallback(50, tmp_path))
 
     assert names_in(tmp_path) == ["checkpoint_152_steps.ckpt", "checkpoint_200_steps.ckpt"]
     assert latest_checkpoint(tmp_path).name == "checkpoint_200_steps.ckpt"
 
 
 def test_a_resumed_run_keeps_the_rhythm(tmp_path):
-    callback = CheckpointCallback(tmp_path, 50, keep=9)
+    callback = CheckpointCallback(50, tmp_path, keep=9)
     make(kind=PERDQN).learn(120, callback=callback)
 
     latest = latest_checkpoint(tmp_path)
     written_at = latest.stat().st_mtime_ns
 
     resumed = load_checkpoint(latest, Corridor(), "cpu")
-    resumed.learn(80, callback=CheckpointCallback(tmp_path, 50, keep=9), reset_num_timesteps=False)
+    resumed.learn(80, callback=CheckpointCallback(50, tmp_path, keep=9), reset_num_timesteps=False)
 
     # The last step of each run, and each fiftieth of both.
     assert [name.split("_")[1] for name in names_in(tmp_path)] == ["100", "120", "150", "200", "50"]
@@ -317,7 +322,7 @@ def test_a_resumed_run_keeps_the_rhythm(tmp_path):
 
 
 def test_a_long_rollout_is_followed_by_one_checkpoint(tmp_path):
-    model, callback = make(kind=PERDQN), CheckpointCallback(tmp_path, 10)
+    model, callback = make(kind=PERDQN), CheckpointCallback(10, tmp_path)
     callback.init_callback(model)
     callback.on_training_start({}, {})
 
@@ -328,10 +333,10 @@ def test_a_long_rollout_is_followed_by_one_checkpoint(tmp_path):
 
 
 def test_within_another_callback_which_tells_it_of_no_rollout_it_refuses(tmp_path):
-    within = CheckpointCallback(tmp_path, 50)
+    within = CheckpointCallback(50, tmp_path)
     outer = EveryNTimesteps(20, within)
 
-    with pytest.raises(ValueError, match=r"must be given to learn itself.*got 'EveryNTimesteps'"):
+    with pytest.raises(ValueError, match=r"must be given to learn itself.* not to EveryNTimesteps"):
         make(kind=PERDQN).learn(100, callback=outer)
     make(kind=PERDQN).learn(60, callback=[within])
     assert names_in(tmp_path) == ["checkpoint_50_steps.ckpt", "checkpoint_60_steps.ckpt"]
@@ -365,7 +370,7 @@ class Failing(Corridor):
 
 
 def test_after_an_error_nothing_is_saved_though_rl_zoo_asks_for_it(tmp_path):
-    model, callback = make(Failing(), kind=PERDQN), CheckpointCallback(tmp_path, 20)
+    model, callback = make(Failing(), kind=PERDQN), CheckpointCallback(20, tmp_path)
 
     with pytest.raises(ValueError, match="TD error must be finite"):  # noqa: PT012  # as RL-Zoo does
         try:
@@ -381,7 +386,7 @@ def test_training_that_is_the_answer_to_an_error_saves_its_end(tmp_path):
     try:
         raise KeyError
     except KeyError:
-        make(kind=PERDQN).learn(60, callback=CheckpointCallback(tmp_path, 50))
+        make(kind=PERDQN).learn(60, callback=CheckpointCallback(50, tmp_path))
 
     assert "checkpoint_60_steps.ckpt" in names_in(tmp_path)
 
@@ -391,7 +396,7 @@ def test_what_no_checkpoint_can_be_made_of_is_told_before_the_first_step(kind, t
     model, folder, error, message = unstorable(tmp_path, kind)
 
     with pytest.raises(error, match=message):
-        model.learn(100, callback=CheckpointCallback(folder, 50))
+        model.learn(100, callback=CheckpointCallback(50, folder))
 
     assert model.num_timesteps == 0
 
@@ -400,20 +405,20 @@ def test_a_checkpoint_of_a_later_version_is_neither_passed_over_nor_put_aside(
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr(checkpoint, "VERSION", 2)
-    model = make(kind=PERDQN).learn(100, callback=CheckpointCallback(tmp_path, 50))
+    model = make(kind=PERDQN).learn(100, callback=CheckpointCallback(50, tmp_path))
     monkeypatch.setattr(checkpoint, "VERSION", 1)
 
     with pytest.raises(ValueError, match="must be of format version 1 at the most: update sb3-per"):
         latest_checkpoint(tmp_path)
     with pytest.raises(ValueError, match="update sb3-per"):
-        model.learn(10, callback=CheckpointCallback(tmp_path, 50), reset_num_timesteps=False)
+        model.learn(10, callback=CheckpointCallback(50, tmp_path), reset_num_timesteps=False)
     assert names_in(tmp_path) == ["checkpoint_100_steps.ckpt", "checkpoint_50_steps.ckpt"]
 
 
 def test_a_checkpoint_that_vanishes_meanwhile_is_none(tmp_path, monkeypatch):
-    make(kind=PERDQN).learn(60, callback=CheckpointCallback(tmp_path, 50))
-    gone = [*checkpoint._checkpoints(tmp_path), tmp_path / "checkpoint_70_steps.ckpt"]
-    monkeypatch.setattr(checkpoint, "_checkpoints", lambda folder: gone)
+    make(kind=PERDQN).learn(60, callback=CheckpointCallback(50, tmp_path))
+    gone = [*checkpoint._checkpoints(tmp_path, "checkpoint"), tmp_path / "checkpoint_70_steps.ckpt"]
+    monkeypatch.setattr(checkpoint, "_checkpoints", lambda *_: gone)
 
     assert latest_checkpoint(tmp_path).name == "checkpoint_60_steps.ckpt"
 
@@ -434,13 +439,13 @@ def test_a_model_that_its_buffer_no_longer_fits_is_not_stored(tmp_path):
     with pytest.raises(ValueError, match=r"the buffer's gamma must be the model's 0.5, got 0.99"):
         save_checkpoint(model, tmp_path / "checkpoint.ckpt")
     with pytest.raises(ValueError, match=r"the buffer's gamma must be the model's 0.5"):
-        model.learn(50, callback=CheckpointCallback(tmp_path, 50))
+        model.learn(50, callback=CheckpointCallback(50, tmp_path))
     assert model.num_timesteps == 0
     assert not names_in(tmp_path)
 
 
 def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(tmp_path):
-    make(kind=PERDQN).learn(100, callback=CheckpointCallback(tmp_path, 50))
+    make(kind=PERDQN).learn(100, callback=CheckpointCallback(50, tmp_path))
     newest = tmp_path / "checkpoint_100_steps.ckpt"
     newest.write_bytes(newest.read_bytes()[:-1000])
 
@@ -454,13 +459,13 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(tmp_path):
 
 @pytest.mark.parametrize("keep", [1, 2])
 def test_a_damaged_checkpoint_does_not_push_out_good_ones(keep, tmp_path):
-    make(kind=PERDQN).learn(200, callback=CheckpointCallback(tmp_path, 50, keep=4))
+    make(kind=PERDQN).learn(200, callback=CheckpointCallback(50, tmp_path, keep=4))
     newest = tmp_path / "checkpoint_200_steps.ckpt"
     newest.write_bytes(newest.read_bytes()[:-1000])
     with pytest.warns(UserWarning, match="taking an earlier one"):
         resumed = load_checkpoint(latest_checkpoint(tmp_path), Corridor(), "cpu")
 
-    callback = CheckpointCallback(tmp_path, 10, keep=keep)
+    callback = CheckpointCallback(10, tmp_path, keep=keep)
     with pytest.warns(UserWarning, match="taking an earlier one"):
         resumed.learn(20, callback=callback, reset_num_timesteps=False)
 
@@ -473,7 +478,7 @@ def test_what_a_killed_run_has_half_written_is_removed(tmp_path):
     half = tmp_path / ".checkpoint_73_steps.ckpt.partial"
     half.write_bytes(b"half")
 
-    make(kind=PERDQN).learn(20, callback=CheckpointCallback(tmp_path, 50))
+    make(kind=PERDQN).learn(20, callback=CheckpointCallback(50, tmp_path))
 
     assert names_in(tmp_path) == ["checkpoint_20_steps.ckpt"]
 
@@ -484,17 +489,17 @@ def test_without_checkpoints_there_is_no_latest_one(tmp_path):
 
 
 def test_a_new_run_does_not_delete_the_checkpoints_of_one_that_got_further(tmp_path):
-    make(kind=PERDQN).learn(120, callback=CheckpointCallback(tmp_path, 50))
+    make(kind=PERDQN).learn(120, callback=CheckpointCallback(50, tmp_path))
 
     with pytest.raises(ValueError, match=r"step 0: go on .*=False\)\), or move .*_120_steps"):
-        make(kind=PERDQN).learn(120, callback=CheckpointCallback(tmp_path, 50))
+        make(kind=PERDQN).learn(120, callback=CheckpointCallback(50, tmp_path))
 
     assert len(names_in(tmp_path)) == 2
 
 
 def test_a_checkpoint_does_not_change_the_run(tmp_path):
     plain = make(kind=PERDQN).learn(150)
-    saved = make(kind=PERDQN).learn(150, callback=CheckpointCallback(tmp_path, 7))
+    saved = make(kind=PERDQN).learn(150, callback=CheckpointCallback(7, tmp_path))
 
     assert state_of(saved) == state_of(plain)
     assert_same_buffer(saved.replay_buffer, plain.replay_buffer)
@@ -506,13 +511,50 @@ def test_a_checkpoint_does_not_change_the_run(tmp_path):
         ({"save_freq": 0}, "save_freq must be a whole number of at least 1, got 0"),
         ({"save_freq": 5, "keep": 0}, "keep must be a whole number of at least 1, got 0"),
         ({"save_freq": 2.5}, "save_freq .* got 2.5"),
-        ({"save_freq": "./logs"}, "save_freq .* got './logs'"),  # in the order of SB3's callback
         ({"save_freq": True}, "save_freq .* got True"),
     ],
 )
 def test_numbers_out_of_range_are_refused(options, complaint, tmp_path):
     with pytest.raises(ValueError, match=complaint):
-        CheckpointCallback(tmp_path, **options)
+        CheckpointCallback(save_path=tmp_path, **options)
+
+
+def test_arguments_are_those_of_sb3s_callback_in_its_order_and_then_ours():
+    theirs, ours = (
+        [*inspect.signature(kind).parameters]
+        for kind in (callbacks.CheckpointCallback, CheckpointCallback)
+    )
+
+    assert ours == [*theirs, "keep"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "complaint"),
+    [
+        (("logs", 100), {}, r"SB3's order, CheckpointCallback\(save_freq, save_path\), got 'logs'"),
+        ((Path("logs"), 100), {}, r"SB3's order, CheckpointCallback\(save_freq, save_path\), got "),
+        ((), {"folder": "logs", "save_freq": 9}, "no argument 'folder': it is called save_path"),
+        ((9, "logs"), {"save_frequency": 9}, "did you mean 'save_freq'"),
+        ((9, "logs"), {"save_replay_buffer": False}, "save_replay_buffer=False"),
+        ((9, "logs"), {"save_vecnormalize": False}, "save_vecnormalize=False"),
+    ],
+)
+def test_arguments_that_sb3s_callback_would_not_take_are_explained(arguments, options, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        CheckpointCallback(*arguments, **options)
+
+
+@pytest.mark.parametrize("n_envs", [1, 3])
+def test_save_freq_counts_calls_and_files_have_the_prefix(n_envs, tmp_path):
+    env = make_vec_env(Corridor, n_envs=n_envs)
+    callback = CheckpointCallback(20, str(tmp_path), "mine", True, True, 0, keep=9)
+
+    make(env, kind=PERDQN, train_freq=1).learn(60 * n_envs, callback=callback)
+
+    names = {f"mine_{n * n_envs}_steps.ckpt" for n in (20, 40, 60)}
+    assert {path.name for path in tmp_path.iterdir()} == names
+    assert latest_checkpoint(tmp_path) is None
+    assert latest_checkpoint(tmp_path, "mine").name == f"mine_{60 * n_envs}_steps.ckpt"
 
 
 @pytest.mark.parametrize("env", [None, "CartPole-v1"])
@@ -531,7 +573,7 @@ def test_a_model_that_is_no_checkpoint_is_told_what_reads_it(tmp_path):
 
 
 def test_what_was_saved_is_said_on_demand(tmp_path, capsys):
-    callback = CheckpointCallback(tmp_path, 50, verbose=1)
+    callback = CheckpointCallback(50, tmp_path, verbose=1)
     make(kind=PERDQN, verbose=1).learn(60, callback=callback)
 
     assert f"Saved {tmp_path / 'checkpoint_50_steps.ckpt'}" in capsys.readouterr().out
@@ -539,7 +581,7 @@ def test_what_was_saved_is_said_on_demand(tmp_path, capsys):
 
 def test_plain_dqn_is_refused_by_name(tmp_path):
     with pytest.raises(ValueError, match="of a prioritized algorithm, such as PERDQN, got DQN"):
-        make(kind=DQN).learn(60, callback=CheckpointCallback(tmp_path, 50))
+        make(kind=DQN).learn(60, callback=CheckpointCallback(50, tmp_path))
     with pytest.raises(ValueError, match="of a prioritized algorithm, such as PERDQN, got DQN"):
         save_checkpoint(make(kind=DQN), tmp_path / "checkpoint")
     assert not [*tmp_path.iterdir()]

@@ -23,7 +23,7 @@ from sb3_per import PERDQN, CheckpointCallback, latest_checkpoint, load_checkpoi
 def go_on_until_killed(model, folder, seconds):
     child = os.fork()
     if child == 0:
-        callback = CheckpointCallback(folder, save_freq=1)
+        callback = CheckpointCallback(1, folder)
         model.learn(10**9, callback=callback, reset_num_timesteps=False)
     time.sleep(seconds)
     os.kill(child, signal.SIGKILL)
