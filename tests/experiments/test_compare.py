@@ -392,6 +392,19 @@ def test_a_changed_suite_ends_the_command_before_anything_is_written(small):
     assert list(suite.variants) == ["dqn", "per", "wrong"]
 
 
+def test_a_run_does_not_begin_where_a_cells_folder_holds_files_of_a_user(small):
+    agent = folder_of(small, "per") / "CartPole-v1.zip"
+    agent.parent.mkdir(parents=True)
+    agent.write_text("of a user")
+
+    answer = answer_to("run", small / "small.yml", "--out", small / "out")
+
+    assert answer.startswith("sb3-per compare: a run removes what is in its cells' folders")
+    assert answer.endswith(f"move these folders away: {agent.parent}")
+    assert agent.read_text() == "of a user"
+    assert not (small / "out" / "suite.yml").exists()
+
+
 def test_who_goes_on_with_a_run_loses_none_of_its_seeds(small, monkeypatch, capsys):
     suite, asked = small / "small.yml", ["compare", "run", str(small / "small.yml"), "--out"]
     grid = []

@@ -119,6 +119,35 @@ def test_a_cell_runs_the_code_of_its_run_not_that_of_the_current_folder(tmp_path
     assert here.collect().error.endswith("KeyError: 'A-v0'")
 
 
+def test_files_that_no_run_has_left_stay(tmp_path):
+    agent = results.cell_folder(tmp_path, GRID[0]) / "agent.zip"
+    agent.parent.mkdir(parents=True)
+    agent.write_text("of a user")
+
+    with pytest.raises(FileExistsError, match=rf"move these folders away: {agent.parent}$"):
+        results.check_places(tmp_path, GRID)
+    with pytest.raises(FileExistsError, match="must be empty or marked by"):
+        LocalEngine(tmp_path, "cpu").submit(GRID[0])
+    with pytest.raises(FileExistsError, match="must be empty or marked by"):
+        results.clear(tmp_path, GRID[0])
+
+    assert agent.read_text() == "of a user"
+    assert [*agent.parent.iterdir()] == [agent]
+    results.check_places(tmp_path, GRID[1:])
+
+
+def test_what_an_earlier_try_has_left_is_removed_except_its_output(tmp_path):
+    place = results.claim(tmp_path, GRID[0])
+    (place / "A-v0").mkdir()
+    (place / "A-v0" / "args.yml").touch()
+    (place / "agent.zip").touch()
+    (place / "output.txt").touch()
+
+    assert results.clear(tmp_path, GRID[0]) == place
+
+    assert sorted(path.name for path in place.iterdir()) == [".sb3-per-cell", "output.txt"]
+
+
 def test_an_interrupt_closes_the_engine():
     engine = FakeEngine(interrupted_at=5)
 

@@ -84,6 +84,7 @@ def _run(asked: argparse.Namespace) -> None:
         with FileLock(folder / ".lock", timeout=0):
             grid = cells(suite)
             todo = results.unfinished(folder, grid)
+            results.check_places(folder, todo)
             suite_file.save(suite, folder / results.SUITE)
             failed = _train(todo, len(grid) - len(todo), asked, folder)
     except Timeout as error:

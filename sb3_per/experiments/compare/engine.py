@@ -61,8 +61,7 @@ class LocalEngine:
         self._running: dict[subprocess.Popen[str], Cell] = {}
 
     def submit(self, cell: Cell) -> None:
-        place = results.cell_folder(self._folder, cell)
-        place.mkdir(parents=True, exist_ok=True)
+        place = results.claim(self._folder, cell)
         with (place / results.OUTPUT).open("w") as output:
             process = subprocess.Popen(
                 [sys.executable, "-c", _worker()],

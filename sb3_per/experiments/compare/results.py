@@ -2,6 +2,8 @@
 
 import json
 import math
+import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ SUITE = "suite.yml"
 OUTPUT = "output.txt"
 _RESULT = "result.json"
 _FORMAT = 1
+_MARK = ".sb3-per-cell"
+_NOTE = "sb3-per compare removes all files in this folder when it trains this cell again.\n"
 
 
 class MixedResults(ValueError):
@@ -40,6 +44,54 @@ def cell_folder(folder: Path, cell: Cell) -> Path:
     name = f"{gym_id(cell.environment).replace('/', '-')}_{cell.seed + 1}"
     algorithm: str = cell.settings["algorithm"]
     return folder / cell.variant / algorithm / name
+
+
+def check_places(folder: Path, cells: Iterable[Cell]) -> None:
+    """
+    Look whether cells may use their folders, which ``clear`` empties.
+
+    :raises FileExistsError: if one of them holds files, and no run of ours has marked it.
+    """
+    foreign = [str(path) for path in (cell_folder(folder, each) for each in cells) if _holds(path)]
+    if foreign:
+        raise FileExistsError(
+            "a run removes what is in its cells' folders, so they must be empty or marked by "
+            f"{_MARK}. Choose another --out, or move these folders away: {', '.join(foreign)}"
+        )
+
+
+def _holds(place: Path) -> bool:
+    return place.is_dir() and not (place / _MARK).exists() and any(place.iterdir())
+
+
+def claim(folder: Path, cell: Cell) -> Path:
+    """
+    Make a cell's folder and mark it as ours.
+
+    :return: The folder.
+    :raises FileExistsError: as ``check_places``.
+    """
+    check_places(folder, [cell])
+    place = cell_folder(folder, cell)
+    place.mkdir(parents=True, exist_ok=True)
+    (place / _MARK).write_text(_NOTE, encoding="utf-8")
+    return place
+
+
+def clear(folder: Path, cell: Cell) -> Path:
+    """
+    Claim a cell's folder and remove what an earlier try has left there, except the output.
+
+    :return: The folder.
+    :raises FileExistsError: as ``check_places``.
+    """
+    place = claim(folder, cell)
+    for path in place.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name not in (OUTPUT, _MARK):
+            path.unlink()
+    return place
 
 
 def write(folder: Path, cell: Cell, measured: dict[str, Any]) -> None:

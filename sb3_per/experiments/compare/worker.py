@@ -3,7 +3,6 @@
 import json
 import os
 import platform
-import shutil
 import signal
 import sys
 import threading
@@ -53,14 +52,14 @@ def train(cell: Cell, folder: Path, device: str) -> None:
 
     :param folder: The run folder; of what an earlier try has left there only the output stays.
     :param device: torch's.
+    :raises FileExistsError: if the cell's folder holds files that no run of ours has left.
     :raises RuntimeError: if the training ended early, or a return is not finite.
     """
     zoo.register()
     experiment.import_for(cell.environment)
     th.set_num_threads(1)
     set_random_seed(cell.settings["seed"])
-    place = results.cell_folder(folder, cell)
-    _clear(place)
+    place = results.clear(folder, cell)
     manager = experiment.manager(cell, folder, device)
     model, _ = manager.setup_experiment()
     before, after = Stamp(manager.eval_freq), Stamp(manager.eval_freq)
@@ -85,17 +84,6 @@ def train(cell: Cell, folder: Path, device: str) -> None:
             "machine": {"device": str(model.device), "platform": _platform()},
         },
     )
-
-
-def _clear(place: Path) -> None:
-    place.mkdir(parents=True, exist_ok=True)
-    for path in place.iterdir():
-        if path.name == results.OUTPUT:
-            continue
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
 
 
 def _evaluations(place: Path) -> dict[str, Any]:
