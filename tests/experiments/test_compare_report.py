@@ -235,6 +235,53 @@ def test_next_to_no_gain_does_not_fill_its_panel(tmp_path, monkeypatch):
     assert r"| final | a \| b | per over dqn |" in text
 
 
+@pytest.mark.parametrize("episode", [-1e9, 1e9])
+def test_a_report_warns_of_returns_that_no_learning_explains(tmp_path, episode):
+    """One episode of one run; a mean over the run's episodes would hide less extreme ones."""
+    suite = grids.suite()
+    folder = grids.run_folder(tmp_path, suite, final)
+    measured = grids.measured([0.0, 60.0, 60.0, 60.0])["evaluations"]
+    measured["returns"][1][0] = episode
+    grids.finish(folder, cells(suite)[5], [], evaluations=measured)
+
+    said, text = written(folder, tmp_path / "report")
+
+    rule = "Implausible (episodes with a score beyond -100 or 100; check the result files, and"
+    where = "random and solved in the suite): A-v0, seeds: per 2"
+    assert f"**{rule} {where}**" in text
+    assert f"{rule} {where}" in " ".join(said.split())
+
+
+def test_returns_far_from_the_rest_are_plausible_up_to_a_hundred_times_the_solved_one(tmp_path):
+    folder = grids.run_folder(tmp_path, grids.suite(), lambda cell: -100 * 100)
+
+    said, text = written(folder, tmp_path / "report")
+
+    assert "Implausible" not in text + said
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0.25, "2.5 CPU seconds"),
+        (5.99, "59.9 CPU seconds"),
+        (6, "1.0 CPU minutes"),
+        (359.9, "60.0 CPU minutes"),
+        (360, "1.0 CPU hours"),
+        (36000, "100.0 CPU hours"),
+    ],
+)
+def test_the_cost_of_ten_runs_has_a_unit_that_fits_it(tmp_path, seconds, said):
+    suite = grids.suite()
+    folder = grids.run_folder(tmp_path, suite, final)
+    for cell in cells(suite):
+        grids.finish(folder, cell, [0.0, 1.0, 1.0, 1.0], seconds={"wall": 1.0, "cpu": seconds})
+
+    _, text = written(folder, tmp_path / "report")
+
+    assert f"Trained in {said}. " in text
+
+
 def test_runs_of_a_variant_whose_defaults_have_changed_are_named(tmp_path):
     folder = grids.run_folder(tmp_path, grids.suite(seeds=2), final)
     for cell in cells(grids.suite(seeds=2)):

@@ -20,10 +20,14 @@ def import_for(environment: str) -> None:
 
 def manager(cell: Cell, folder: Path, device: str) -> Any:
     """
+    Build RL-Zoo's manager of a run, as its ``train`` does.
+
+    It seeds the environments of the evaluations with the cell's seed, too. All variants are then
+    evaluated from the same starts where only resets draw random numbers, as in CartPole; where
+    steps do, as in LunarLander, only the first start is the same.
+
     :param folder: The run folder, in which the cell's own one is there.
     :param device: torch's.
-    :return: RL-Zoo's manager of this run, as its ``train`` would build it. It seeds the environment
-        of the evaluations too with the cell's seed, so that all variants meet the same starts.
     """
     from rl_zoo3.exp_manager import ExperimentManager
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from sb3_per.experiments.compare import figures, results, suite_file, tables
 from sb3_per.experiments.compare.problems import SuiteError
-from sb3_per.experiments.compare.scores import Run, run_of
+from sb3_per.experiments.compare.scores import IMPLAUSIBLE, Run, run_of
 from sb3_per.experiments.compare.statistics import LEAST_RUNS
 from sb3_per.experiments.compare.suite import FINAL_EVALUATIONS, Cell, Suite, cells
 from sb3_per.experiments.compare.summary import MARGIN, Comparison, compare, contrasts
@@ -35,8 +35,8 @@ A threshold is reached at the first evaluation whose mean return is as large; ru
 count as beyond the end. Steps per second leave evaluations out; CPU seconds are what a busy machine
 distorts least."""
 _FAIR = """\
-Within an environment all variants share hyperparameters, network, steps, seeds and evaluation. What
-differs is this:"""
+Within an environment all variants share hyperparameters, network, steps, seeds and evaluation. As
+in RL-Zoo, evaluation environments have the seed of the training. What differs is this:"""
 _ALGORITHMS = """\
 Between the algorithms more differs: `per_dqn` updates parameters by torch's fused Adam, `dqn` by
 its plain one, the same formula with other rounding (it is faster, which the steps per second show);
@@ -84,6 +84,7 @@ def write(folder: Path, out: Path) -> list[str]:
         f"{suite.name}: {_progress(contents)}",
         *(f"Failed or not yet run: {line}" for line in tables.seeds_of(contents.missing)),
         *_left_out(contents),
+        *_implausible(contents),
         *_claims(suite, comparisons),
     ]
     return [*itertools.chain(*map(_wrapped, said)), f"{out / 'report.md'}"]
@@ -138,12 +139,21 @@ def _heading(contents: _Contents) -> Iterator[str]:
         listed = "\n".join(f"- {line}" for line in tables.seeds_of(contents.missing))
         yield f"**The grid is incomplete.** Failed or not yet run:\n\n{listed}"
     yield from _left_out(contents)
+    yield from (f"**{line}**" for line in _implausible(contents))
 
 
 def _left_out(contents: _Contents) -> Iterator[str]:
     if contents.strangers:
         what = _count(contents.strangers, "result")
         yield f"Left out, since the suite does not have them: {what} in the folder."
+
+
+def _implausible(contents: _Contents) -> Iterator[str]:
+    cells = [run.cell for run in contents.runs if not run.is_plausible]
+    if cells:
+        rule = f"episodes with a score beyond -{IMPLAUSIBLE} or {IMPLAUSIBLE}"
+        advice = "check the result files, and random and solved in the suite"
+        yield f"Implausible ({rule}; {advice}): {'; '.join(tables.seeds_of(cells))}"
 
 
 def _count(things: Sized, name: str) -> str:
@@ -183,9 +193,9 @@ def _made_by(contents: _Contents) -> Iterator[str]:
     for result in contents.found:
         for name, value in (result["versions"] | result["machine"]).items():
             every.setdefault(name, {})[str(value)] = None
-    hours = sum(run.cpu_seconds for run in contents.runs) / 3600
+    duration = _duration(sum(run.cpu_seconds for run in contents.runs))
     yield (
-        f"Trained in {hours:.1f} CPU hours. `sb3-per compare run {results.SUITE} --out FOLDER` "
+        f"Trained in {duration}. `sb3-per compare run {results.SUITE} --out FOLDER` "
         "with the file from the run folder trains the same again."
     )
     yield "Made with " + ", ".join(f"{name} {' and '.join(each)}" for name, each in every.items())
@@ -197,6 +207,13 @@ def _made_by(contents: _Contents) -> Iterator[str]:
     mixed = [name for name, each in every.items() if len(each) > 1]
     if mixed:
         yield f"**The runs differ in {', '.join(mixed)} as well.**"
+
+
+def _duration(cpu_seconds: float) -> str:
+    for unit, seconds in (("hours", 3600), ("minutes", 60)):
+        if cpu_seconds >= seconds:
+            return f"{cpu_seconds / seconds:.1f} CPU {unit}"
+    return f"{cpu_seconds:.1f} CPU seconds"
 
 
 def _built_differently(contents: _Contents) -> list[tuple[str, str]]:

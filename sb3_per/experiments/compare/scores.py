@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 from sb3_per.experiments.compare.suite import FINAL_EVALUATIONS, Cell, Environment
 
 FloatArray = NDArray[np.float64]
+# A score that a damaged file or a wrong anchor in the suite explains better than learning does: the
+# published runs lie between -28 and 11, episode by episode.
+IMPLAUSIBLE = 100
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,6 +29,7 @@ class Run:
     :param reached: Steps at the first evaluation that reaches the suite's threshold, infinity if
         none does (the run is censored at its end).
     :param is_greedy: Whether evaluations explore no more; RL-Zoo decides that by environment.
+    :param is_plausible: Whether no episode's score is beyond ``IMPLAUSIBLE``, on either side.
     """
 
     cell: Cell
@@ -39,18 +43,21 @@ class Run:
     steps_per_cpu_second: float
     cpu_seconds: float
     is_greedy: bool
+    is_plausible: bool
 
 
 def run_of(cell: Cell, result: dict[str, Any], environment: Environment) -> Run:
     """
+    Work out the numbers of a finished cell.
+
     :param result: What the worker has written.
     :param environment: The cell's, of the suite.
-    :return: Its numbers.
     """
     steps = np.array(result["evaluations"]["steps"])
     in_budget = steps <= environment.steps
     steps = steps[in_budget]  # (E,)
-    returns = np.mean(result["evaluations"]["returns"], axis=1)[in_budget]  # (E,)
+    episodes = np.array(result["evaluations"]["returns"])  # (E, episodes)
+    returns = episodes.mean(axis=1)[in_budget]  # (E,)
     zero, one = environment.score.random, environment.score.solved
     scores = (returns - zero) / (one - zero)  # (E,)
     # Rounded, so that a mean of thresholds is one, however its episodes were added.
@@ -68,6 +75,7 @@ def run_of(cell: Cell, result: dict[str, Any], environment: Environment) -> Run:
         steps_per_cpu_second=result["steps_per_cpu_second"],
         cpu_seconds=result["seconds"]["cpu"],
         is_greedy=result["evaluation_is_greedy"],
+        is_plausible=bool((np.abs(episodes - zero) <= IMPLAUSIBLE * (one - zero)).all()),
     )
 
 
