@@ -5,12 +5,13 @@ from typing import Any, TypeVar
 import torch as th
 from stable_baselines3 import DQN
 from stable_baselines3.common.buffers import ReplayBuffer
-from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule, TensorDict
+from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
 from stable_baselines3.dqn.policies import DQNPolicy
 from torch.nn import functional as F
 
 from sb3_per.algorithms import gradients
 from sb3_per.algorithms.buffer_options import ARGUMENT_HINTS
+from sb3_per.algorithms.gradients import prefer_fused_adam
 from sb3_per.algorithms.metrics import Metrics, metrics_of
 from sb3_per.algorithms.prioritized import PrioritizedAlgorithm
 from sb3_per.buffers.prioritized import PrioritizedReplayBufferSamples
@@ -113,8 +114,8 @@ class PERDQN(PrioritizedAlgorithm, DQN):
 
     def _setup_model(self) -> None:
         require_bool("double_q", self.double_q)
+        self.policy_kwargs = prefer_fused_adam(self.policy_kwargs, self.policy_class, self.device)
         super()._setup_model()
-        gradients.fuse(self.policy.optimizer)
 
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
         """As ``DQN.train``, on batches drawn by priority."""
@@ -190,15 +191,3 @@ class PERDQN(PrioritizedAlgorithm, DQN):
         return super().learn(
             total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar
         )
-
-    def set_parameters(
-        self,
-        load_path_or_dict: str | TensorDict,
-        exact_match: bool = True,
-        device: th.device | str = "auto",
-    ) -> None:
-        """As ``DQN.set_parameters``; whether Adam steps fused stays the model's own choice."""
-        groups = self.policy.optimizer.param_groups
-        were_fused = [group.get("fused") for group in groups]
-        super().set_parameters(load_path_or_dict, exact_match, device)
-        gradients.keep_fused(self.policy.optimizer, were_fused)

@@ -561,7 +561,6 @@ def test_a_model_of_dqn_goes_on_with_priorities(tmp_path):
     )
 
     assert all_equal(parameters(loaded), parameters(model))
-    assert loaded.policy.optimizer.param_groups[0]["fused"] is True
     assert loaded.learn(60, reset_num_timesteps=False).num_timesteps == 120
 
 
@@ -610,23 +609,6 @@ def test_the_buffer_of_another_class_changes_no_options(tmp_path):
 
     assert model.replay_buffer.alpha == 0.3
     assert model.replay_buffer_kwargs == {}
-
-
-@pytest.mark.parametrize("theirs", [None, False, True])
-@pytest.mark.parametrize(("chosen", "expected"), [(None, True), (False, False), (True, True)])
-def test_parameters_do_not_choose_how_adam_steps(theirs, chosen, expected):
-    def with_adam(kind, fused):
-        return make(
-            kind, policy_kwargs=SMALL["policy_kwargs"] | {"optimizer_kwargs": {"fused": fused}}
-        )
-
-    parameters_ = with_adam(DQN, theirs).learn(60).get_parameters()
-    model = with_adam(PERDQN, chosen)
-
-    model.set_parameters(parameters_)
-
-    assert model.policy.optimizer.param_groups[0]["fused"] is expected
-    model.learn(60)
 
 
 def test_a_seed_that_is_set_later_reaches_the_draws():

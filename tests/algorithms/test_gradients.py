@@ -2,6 +2,7 @@ import copy
 
 import pytest
 import torch as th
+from stable_baselines3.dqn.policies import DQNPolicy
 
 from sb3_per import PERDQN
 from sb3_per.algorithms import gradients
@@ -51,83 +52,46 @@ def test_cleared_gradients_are_gone():
     assert all(parameter.grad is None for parameter in network.parameters())
 
 
+def adam_of(model):
+    return model.policy.optimizer.param_groups[0]
+
+
 @pytest.mark.parametrize("kind", [th.optim.Adam, th.optim.AdamW])
-def test_a_fused_step_goes_where_the_plain_one_goes(kind):
-    network, fused = network_and_optimizer(kind)
-    twin = copy.deepcopy(network)
-    plain = kind(twin.parameters(), lr=1e-3)
-    gradients.fuse(fused)
+def test_adam_is_fused_and_policy_kwargs_say_so(kind, tmp_path):
+    given = {"optimizer_class": kind, "optimizer_kwargs": {"eps": 1e-5}}
+    model = PERDQN("MlpPolicy", "CartPole-v1", learning_starts=50, policy_kwargs=given).learn(100)
+    model.save(tmp_path / "model.zip")
+    loaded = PERDQN.load(tmp_path / "model.zip", env=model.get_env()).learn(100)
 
-    for _ in range(5):
-        for one, optimizer in ((network, fused), (twin, plain)):
-            optimizer.zero_grad()
-            with_gradients(one, 1.0)
-            optimizer.step()
-
-    assert fused.param_groups[0]["fused"] is True
-    for parameter, other in zip(network.parameters(), twin.parameters(), strict=True):
-        th.testing.assert_close(parameter, other)
+    for each in (model, loaded):
+        assert (adam_of(each)["fused"], adam_of(each)["eps"]) == (True, 1e-5)
+        assert each.policy_kwargs["optimizer_kwargs"] == {"fused": True, "eps": 1e-5}
+    assert given == {"optimizer_class": kind, "optimizer_kwargs": {"eps": 1e-5}}
 
 
 @pytest.mark.parametrize("chosen", [{"fused": False}, {"foreach": True}, {"differentiable": True}])
-def test_whoever_chose_how_adam_steps_keeps_it(chosen):
-    _, optimizer = network_and_optimizer(**chosen)
-    before = copy.deepcopy(optimizer.param_groups[0] | {"params": None})
+def test_whoever_chose_how_adam_steps_keeps_it(chosen, tmp_path):
+    model = PERDQN("MlpPolicy", "CartPole-v1", policy_kwargs={"optimizer_kwargs": chosen})
+    model.save(tmp_path / "model")
 
-    gradients.fuse(optimizer)
-
-    assert optimizer.param_groups[0] | {"params": None} == before
+    for each in (model, PERDQN.load(tmp_path / "model", env=model.get_env())):
+        assert not adam_of(each)["fused"]
+        assert each.policy_kwargs["optimizer_kwargs"] == chosen
 
 
 class AdamOfMyOwn(th.optim.Adam):
     """A subclass may step in another way."""
 
 
+class PolicyOfMyOwn(DQNPolicy):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, optimizer_class=th.optim.RMSprop, **kwargs)
+
+
 @pytest.mark.parametrize("kind", [AdamOfMyOwn, th.optim.SGD, th.optim.RMSprop])
 def test_other_optimizers_are_left_alone(kind):
-    _, optimizer = network_and_optimizer(kind)
-    before = optimizer.param_groups[0].get("fused")
+    model = PERDQN("MlpPolicy", "CartPole-v1", policy_kwargs={"optimizer_class": kind})
 
-    gradients.fuse(optimizer)
-
-    assert optimizer.param_groups[0].get("fused") == before
-
-
-def test_moments_of_a_plain_adam_are_handed_to_the_fused_one():
-    """Which wants its count of steps in float32, beside the parameter: on a GPU another place."""
-    parameters = [th.nn.Parameter(th.ones(3)) for _ in range(2)]
-    optimizer = th.optim.Adam([{"params": [parameter]} for parameter in parameters])
-    for parameter in parameters:
-        parameter.grad = th.ones(3)
-    optimizer.step()
-    for state in optimizer.state.values():
-        state["step"] = state["step"].double()
-
-    gradients.fuse(optimizer)
-
-    assert [group["fused"] for group in optimizer.param_groups] == [True, True]
-    for parameter in parameters:
-        state = optimizer.state[parameter]
-        assert state["step"].dtype == th.float32
-        assert state["step"] == 1
-        assert th.equal(state["exp_avg"], th.full((3,), 0.1))
-
-
-def test_perdqn_steps_fused_before_and_after_a_save(tmp_path):
-    model = PERDQN("MlpPolicy", "CartPole-v1", learning_starts=50).learn(100)
-    model.save(tmp_path / "model.zip")
-
-    loaded = PERDQN.load(tmp_path / "model.zip", env=model.get_env()).learn(100)
-
-    for each in (model, loaded):
-        assert each.policy.optimizer.param_groups[0]["fused"] is True
-
-
-def test_perdqn_keeps_the_optimizer_options_of_its_user(tmp_path):
-    kwargs = {"optimizer_kwargs": {"fused": False}}
-
-    model = PERDQN("MlpPolicy", "CartPole-v1", policy_kwargs=kwargs)
-    model.save(tmp_path / "model")
-
-    for each in (model, PERDQN.load(tmp_path / "model", env=model.get_env())):
-        assert each.policy.optimizer.param_groups[0]["fused"] is False
+    assert not adam_of(model).get("fused")
+    assert model.policy_kwargs == {"optimizer_class": kind}
+    assert PERDQN(PolicyOfMyOwn, "CartPole-v1").policy_kwargs == {}
