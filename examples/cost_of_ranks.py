@@ -6,7 +6,7 @@ import numpy as np
 
 from sb3_per.prioritization.proportional import Proportional
 from sb3_per.prioritization.rank_based import RankBased
-from sb3_per.prioritization.sampling import Scheme
+from sb3_per.prioritization.sampling import SamplingScheme
 
 
 def microseconds(prioritization, batch_size: int, random: np.random.Generator) -> int:
@@ -15,7 +15,7 @@ def microseconds(prioritization, batch_size: int, random: np.random.Generator) -
     uniforms, errors = random.random(batch_size), random.exponential(size=batch_size)
     new = random.integers(n_slots - 4) + np.arange(4).reshape(4, 1)
     start = perf_counter_ns()
-    slots = prioritization.draw(Scheme(), batch_size, uniforms).slots
+    slots = prioritization.sample(SamplingScheme(), batch_size, uniforms).slots
     prioritization.update(slots, errors)
     for slot in new:
         prioritization.insert(slot)

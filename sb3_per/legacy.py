@@ -20,10 +20,12 @@ MOVED = {
     "rank_tree": "prioritization.rank_tree",
     "sum_tree": "prioritization.sum_tree",
 }
+# Old names of classes that pickles hold.
+RENAMED = {"DrawLog": "PendingUpdates", "OrderedSlots": "Ranking", "Scheme": "SamplingScheme"}
 
 
 class MovedModuleFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports the module that has taken the place of an old one, under the old name as well."""
+    """Imports an old module name as a module that looks up its names in the new module."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -34,12 +36,13 @@ class MovedModuleFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.machinery.ModuleSpec(fullname, self)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> None:
-        """Return None: ``exec_module`` puts the new module under the old name."""
+        """Return None, so that Python makes an empty module."""
 
     def exec_module(self, module: ModuleType) -> None:
-        old_name = module.__name__
-        new_name = f"sb3_per.{MOVED[old_name.removeprefix('sb3_per.')]}"
-        sys.modules[old_name] = importlib.import_module(new_name)
+        """Give the module the names of the new one, and those that its classes had before."""
+        new = importlib.import_module(f"sb3_per.{MOVED[module.__name__.removeprefix('sb3_per.')]}")
+        names = {old: getattr(new, name) for old, name in RENAMED.items() if hasattr(new, name)}
+        module.__dict__.update({**vars(new), **names, "__name__": module.__name__})
 
 
 def resolve_moved_modules() -> None:

@@ -145,7 +145,8 @@ class PERDQN(PrioritizedAlgorithm, DQN):
         self.replay_buffer.update_priorities(batch.slots, on_host)
         gradients.clip(optimizer, self.max_grad_norm)
         optimizer.step()
-        return metrics_of(loss.item(), on_host.ravel(), batch.weights.cpu().numpy().ravel())
+        weights = batch.weights.cpu().numpy().ravel()
+        return metrics_of(loss.item(), on_host.ravel(), weights, self.loss_threshold)
 
     def _weighted_loss(self, batch: PrioritizedReplayBufferSamples) -> tuple[th.Tensor, th.Tensor]:
         """

@@ -13,23 +13,49 @@ class Metrics(NamedTuple):
     td_error: float
     weight_mean: float
     effective_sample_size: float
+    linear_loss_share: float
+    gradient_noise_ratio: float
 
 
 def metrics_of(
-    loss: float, td_errors: NDArray[np.float32], weights: NDArray[np.float32]
+    loss: float,
+    td_errors: NDArray[np.float32],
+    weights: NDArray[np.float32],
+    loss_threshold: float | None = None,
 ) -> Metrics:
     """
-    :param loss: Mean of weight * Huber(TD error).
+    Return the metrics of a batch.
+
+    With w the weights, d the TD errors, t the loss's threshold and g = min(abs(d), t), the size of
+    a sample's gradient with respect to its Q-value:
+
+    - ``effective_sample_size`` is (sum w)^2 / (B sum w^2), 0 where all weights are 0;
+    - ``linear_loss_share`` is the share of samples with abs(d) > t, 0 without a threshold;
+    - ``gradient_noise_ratio`` is mean(w^2 g^2) / (mean(w g^2) mean(w)): for beta = 1 an estimate of
+      the second moment of the gradient over that of uniform sampling, below 1 where prioritization
+      makes the gradient less noisy. The mean weight makes it independent of how weights are
+      normalized. It is 1 where all gradients are 0.
+
+    :param loss: Mean of weight * loss.
     :param td_errors: Target minus Q, on the host, shape (B,).
     :param weights: Importance-sampling weights, on the host, shape (B,).
-    :return: The loss, the mean of abs(TD error), the mean weight, and (sum w)^2 / (B sum w^2),
-        which is 0 where all weights are.
+    :param loss_threshold: Where the loss turns from quadratic to linear; None if nowhere.
     """
     weights = weights.astype(np.float64)  # squares of float32 may be too small for it
+    sizes = np.abs(td_errors)
     n, total, squares = len(weights), float(weights.sum()), float(weights @ weights)
+    is_linear = np.zeros(n, dtype=np.bool_)
+    gradients = sizes.astype(np.float64)
+    if loss_threshold is not None:
+        is_linear = sizes > loss_threshold
+        np.minimum(gradients, loss_threshold, out=gradients)
+    weighted = weights * gradients
+    uniform = float(weighted @ gradients) * total
     return Metrics(
         loss=loss,
-        td_error=float(np.abs(td_errors).sum()) / n,
+        td_error=float(sizes.sum()) / n,
         weight_mean=total / n,
         effective_sample_size=total * total / (n * squares) if squares > 0 else 0.0,
+        linear_loss_share=int(np.count_nonzero(is_linear)) / n,
+        gradient_noise_ratio=n * float(weighted @ weighted) / uniform if uniform > 0 else 1.0,
     )

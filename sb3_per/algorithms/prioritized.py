@@ -44,6 +44,10 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
 
     replay_buffer: PrioritizedReplayBuffer
 
+    # Where the loss turns from quadratic to linear; None if it is quadratic everywhere. It is what
+    # ``td_error_clip="loss"`` stands for.
+    loss_threshold: float | None = None
+
     def __init__(
         self,
         *args: Any,
@@ -63,10 +67,10 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
 
     def _require_batches_to_fit(self) -> None:
         buffer = self.replay_buffer
-        n_drawable = buffer.n_slots - buffer.n_envs * buffer.optimize_memory_usage
+        n_sampleable = buffer.n_slots - buffer.n_envs * buffer.optimize_memory_usage
         require(
-            buffer.scheme.replacement or self.batch_size <= n_drawable,
-            f"batch_size must be at most {n_drawable}, the transitions that the buffer can hold, "
+            buffer.scheme.replacement or self.batch_size <= n_sampleable,
+            f"batch_size must be at most {n_sampleable}, the transitions that the buffer can hold, "
             "with replacement=False",
             self.batch_size,
         )
@@ -87,6 +91,8 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             self.replay_buffer_kwargs,
             {"n_steps": self.n_steps, "gamma": self.gamma},
         )
+        if options.get("td_error_clip") == "loss":
+            options["td_error_clip"] = self.loss_threshold
         self.replay_buffer_kwargs, self.n_steps = {**options, "beta": self.beta_initial}, 1
         try:
             super()._setup_model()

@@ -7,7 +7,8 @@ import numpy as np
 import torch as th
 from numpy.typing import ArrayLike, NDArray
 
-from sb3_per.prioritization.base import first_bad_update
+from sb3_per.prioritization.base import LARGEST_TD_ERROR
+from sb3_per.prioritization.compilation import kernel
 from sb3_per.prioritization.sum_tree import FloatArray, IntArray
 from sb3_per.rules import require
 
@@ -72,9 +73,9 @@ def check_update(
         )
 
 
-def refuse_sample(batch_size: int, n_drawable: int, most: int, replacement: bool) -> NoReturn:
+def refuse_sample(batch_size: int, n_sampleable: int, most: int, replacement: bool) -> NoReturn:
     """
-    :param n_drawable: How many transitions can be drawn.
+    :param n_sampleable: How many transitions can be drawn.
     :param most: How many that can become.
     :raises ValueError: always, for a batch that cannot be drawn: it says why, and what helps.
     """
@@ -83,8 +84,21 @@ def refuse_sample(batch_size: int, n_drawable: int, most: int, replacement: bool
     if not replacement:
         larger = "learning_starts" if batch_size <= most else "buffer_size"
         n_needed, remedy = batch_size, f" with replacement=False (a larger {larger} helps)"
-    rule = f"this sample needs {n_needed} drawable transitions at the least{remedy}"
-    raise ValueError(f"{rule}, got {n_drawable}")
+    rule = f"this sample needs {n_needed} transitions that can be sampled at the least{remedy}"
+    raise ValueError(f"{rule}, got {n_sampleable}")
+
+
+@kernel
+def first_bad_update(slots: IntArray, td_errors: FloatArray, n_stored: int) -> int:
+    """Return the position of the first slot or TD error out of range, or -1."""
+    for i in range(len(slots)):
+        if not (0 <= slots[i] < n_stored and abs(td_errors[i]) <= LARGEST_TD_ERROR):
+            return i
+    return -1
+
+
+# Compiled with the module, or loaded from numba's cache, so that no update has to wait.
+first_bad_update(np.zeros(1, dtype=np.int64), np.zeros(1), 1)
 
 
 def _flat(array: NDArray[Any], name: str) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""Prioritized replay buffers for Stable-Baselines3: draws, weights and the random stream."""
+"""Prioritized replay buffers for Stable-Baselines3."""
 
 import warnings
 from collections.abc import Callable
@@ -13,16 +13,16 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_per.buffers.arguments import as_slots, as_td_errors, check_update, refuse_sample
 from sb3_per.buffers.storage import SlotDictReplayBuffer, SlotReplayBuffer
-from sb3_per.prioritization.base import Prioritization, importance_weights, smallest
-from sb3_per.prioritization.names import kind_of
-from sb3_per.prioritization.pending_updates import DrawLog
-from sb3_per.prioritization.sampling import Draw, Scheme
+from sb3_per.buffers.upgrade import upgrade_buffer_state
+from sb3_per.prioritization.base import Prioritization
+from sb3_per.prioritization.sampler import PrioritizedSampler
+from sb3_per.prioritization.sampling import SamplingScheme
 from sb3_per.prioritization.sum_tree import IntArray
-from sb3_per.rules import fixed, require, require_bool, require_fraction
+from sb3_per.rules import require, require_fraction
 from sb3_per.signatures import keyword_only, spliced
 
-# So many batches without an update are no accident (two samples before one update may be).
-_BATCHES_BEFORE_WARNING = 10
+# So many batches in a row without an update are no accident: two samples before one update may be.
+BATCHES_BEFORE_WARNING = 10
 
 
 class PrioritizedReplayBufferSamples(NamedTuple):
@@ -35,81 +35,81 @@ class PrioritizedReplayBufferSamples(NamedTuple):
     rewards: th.Tensor  # (B, 1), the n-step return for n_steps > 1
     discounts: th.Tensor | None  # (B, 1), gamma^(steps in the return); None for n_steps = 1
     weights: th.Tensor  # (B, 1) float32
-    slots: IntArray  # (B,), to be handed to `update_priorities`; on the host, whatever the device
+    slots: IntArray  # (B,), for `update_priorities`; on the host, whatever the device
+
+    @property
+    def indices(self) -> IntArray:
+        """Another name of ``slots``, shape (B,)."""
+        return self.slots
 
 
 class PrioritizedReplayBuffer(SlotReplayBuffer):
     """
-    A ``ReplayBuffer`` that draws transitions by priority (Schaul et al. 2016,
+    A ``ReplayBuffer`` that samples transitions by priority (Schaul et al. 2016,
     https://arxiv.org/abs/1511.05952).
 
-    A transition lives in a slot: ``row * n_envs + env``. Invariant: a slot that must not be drawn
+    A transition lives in a slot: ``row * n_envs + env``. Invariant: a slot that must not be sampled
     (never written, or the write head of memory-optimised storage) has probability 0.
 
     The order within a batch means nothing, but stratified batches are in some order, by slot or by
     rank: shuffle before splitting one.
+
+    One thread may add transitions while another one samples and updates priorities. A transition
+    that is overwritten at that very moment may be sampled half old, half new.
 
     :param args: As for ``ReplayBuffer``: buffer_size, observation_space, action_space, device,
         n_envs, ...
     :param kwargs: As for ``SlotReplayBuffer``: ``n_steps`` and ``gamma``, and the rest of
         ``ReplayBuffer``'s.
     :param prioritization: ``"proportional"``: P(i) from abs(TD error)^alpha; ``"rank"``: from its
-        rank; or a class of your own that obeys ``sb3_per.prioritization.base.Prioritization``,
-        called with the number of slots, the options below up to ``new_priority``, and
-        ``track_smallest``: whether draws have to tell the smallest probability of all.
+        rank; ``"lap"``: from max(abs(TD error), threshold)^alpha (see
+        ``sb3_per.prioritization.lap``); or a class of your own that obeys
+        ``sb3_per.prioritization.base.Prioritization``.
+    :param prioritization_kwargs: Options of that prioritization alone, such as ``threshold``.
     :param alpha: How much prioritization, in [0, 1]; 0 is uniform sampling.
     :param beta: Exponent of the importance-sampling weights, in [0, 1]; an attribute that the
         algorithm moves.
     :param eps: Added to abs(TD error), > 0.
-    :param td_error_clip: Upper bound of abs(TD error), before eps.
+    :param td_error_clip: Upper bound of abs(TD error), before eps. ``"loss"``, the threshold of the
+        algorithm's Huber loss, only works in an algorithm's ``replay_buffer_kwargs``.
+    :param uniform_share: The part of each batch that is sampled uniformly, in [0, 1]; needs
+        ``replacement=True``. The weights use the probability under the mixture, P(i) = share / N +
+        (1 - share) p_i^alpha / sum, so without normalization they are at most share^-beta.
     :param initial_priority: Priority of the first transitions, until a TD error is known, > 0.
     :param new_priority: New transitions get the largest priority ever seen (``"max_seen"``), or the
         largest of those stored now (``"max_stored"``), the ones that they overwrite included.
     :param weight_normalization: Divide the weights by the largest of the ``"batch"``, by the
-        largest that any stored transition could have (``"buffer"``), or not at all (``"none"``).
-        Mind ``"buffer"`` as beta nears 1: one transition with a TD error near 0 makes all other
-        weights vanish, and learning stops.
-    :param stratified: One draw from each of B equal slices of the probability, or else B
-        independent draws.
+        largest that any stored transition could have (``"buffer"``), by the ``"mean"`` of the
+        batch, or not at all (``"none"``). ``"buffer"`` can stop learning as beta nears 1: one
+        transition with a TD error near 0 makes all other weights vanish.
+    :param stratified: Sample once from each of B equal slices of the probability, or else B times
+        independently.
     :param replacement: Whether a batch may hold a transition twice. If not, weights come from the
-        probability of being in the batch; see ``sb3_per.prioritization.sampling.Scheme``.
+        probability of being in the batch; see ``sb3_per.prioritization.sampling.SamplingScheme``.
     :raises ValueError: for an option out of its range.
     """
-
-    weight_normalization: Literal["batch", "buffer", "none"] = fixed("weight_normalization")
-
-    # For files of 0.1.0, which have it by another name.
-    _n_batches_without_update = 0
 
     def __init__(
         self,
         *args: Any,
         prioritization: str | Callable[..., Prioritization] = "proportional",
+        prioritization_kwargs: dict[str, Any] | None = None,
         alpha: float = 0.6,
         beta: float = 0.4,
         eps: float = 1e-6,
-        td_error_clip: float | None = None,
+        td_error_clip: float | Literal["loss"] | None = None,
+        uniform_share: float = 0.0,
         initial_priority: float = 1.0,
         new_priority: Literal["max_seen", "max_stored"] = "max_seen",
-        weight_normalization: Literal["batch", "buffer", "none"] = "batch",
+        weight_normalization: Literal["batch", "buffer", "mean", "none"] = "batch",
         stratified: bool = True,
         replacement: bool = True,
         **kwargs: Any,
     ) -> None:
-        kind = kind_of(prioritization)
-        normalizations = ("batch", "buffer", "none")
-        require(
-            weight_normalization in normalizations,
-            f"weight_normalization must be one of {normalizations}",
-            weight_normalization,
-        )
-        require_bool("stratified", stratified)
-        require_bool("replacement", replacement)
+        rule = "td_error_clip must be a number or None (only an algorithm knows its loss)"
+        require(td_error_clip != "loss", rule, td_error_clip)
         self.beta = beta
         super().__init__(*args, **kwargs)
-        self.weight_normalization = weight_normalization
-        self.scheme = Scheme(bool(stratified), bool(replacement))
-        self.scheme.compile_kernels()
         self.prioritization_options: dict[str, Any] = {
             "alpha": alpha,
             "eps": eps,
@@ -117,19 +117,34 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             "initial_priority": initial_priority,
             "new_priority": new_priority,
         }
-        track_smallest = weight_normalization == "buffer"
-        options = {**self.prioritization_options, "track_smallest": track_smallest}
-        self._prioritization = kind(self.n_slots, **options)
-        # SB3 seeds NumPy's global state and nothing else that a buffer can see; a stream of our own
-        # can be pickled.
-        self.generator = np.random.default_rng(np.random.randint(2**32, size=4, dtype=np.uint64))  # noqa: NPY002
-        self._draw_log = DrawLog(self.n_slots)
-        self._n_new_rows = 0
-        self._n_batches_without_update = 0
+        # SB3 seeds NumPy's global state and nothing else that a buffer can see; a generator of our
+        # own can be stored.
+        seed = np.random.randint(2**32, size=4, dtype=np.uint64)  # noqa: NPY002
+        self.sampler = PrioritizedSampler(
+            self.n_slots,
+            generator=np.random.default_rng(seed),
+            prioritization=prioritization,
+            prioritization_kwargs=prioritization_kwargs,
+            uniform_share=uniform_share,
+            weight_normalization=weight_normalization,
+            stratified=stratified,
+            replacement=replacement,
+            **self.prioritization_options,
+        )
+        self._n_handed_over = 0  # rows that the sampler knows, of all that were ever added
+        self._batches_without_update = 0
 
-    def __getstate__(self) -> dict[str, Any]:
-        # The buffer's next owner has to be warned as well (see `_warn_without_updates`).
-        return {**self.__dict__, "_n_batches_without_update": 0}
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(upgrade_buffer_state(state))
+        self._batches_without_update = 0
+
+    def __len__(self) -> int:
+        """Return the number of stored transitions, of all environments."""
+        return self.n_stored
+
+    def __bool__(self) -> bool:
+        """Return True: an empty buffer is a buffer."""
+        return True
 
     @property
     def beta(self) -> float:
@@ -143,7 +158,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
 
     @property
     def alpha(self) -> float:
-        """How much prioritization: it stays what it is."""
+        """How much prioritization; it cannot change."""
         return float(self.prioritization_options["alpha"])
 
     @alpha.setter
@@ -152,21 +167,42 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
 
     @property
     def prioritization(self) -> Prioritization:
-        """Who is drawn how often."""
-        self._let_in()
-        return self._prioritization
+        """How often each slot is sampled; new rows reach it at the next sample or update."""
+        return self.sampler.prioritization
 
-    def _advance(self) -> None:
-        super()._advance()
-        self._n_new_rows += 1
+    @property
+    def scheme(self) -> SamplingScheme:
+        """How the samples of a batch depend on each other."""
+        return self.sampler.scheme
+
+    @property
+    def weight_normalization(self) -> str:
+        """What the weights are divided by; it cannot change."""
+        return self.sampler.weight_normalization
+
+    @weight_normalization.setter
+    def weight_normalization(self, value: Literal["batch", "buffer", "mean", "none"]) -> None:
+        self.sampler.weight_normalization = value
+
+    @property
+    def generator(self) -> np.random.Generator:
+        """The random numbers of sampling; give a buffer another generator to seed it."""
+        return self.sampler.generator
+
+    @generator.setter
+    def generator(self, generator: np.random.Generator) -> None:
+        self.sampler.generator = generator
 
     def storage(self) -> dict[str, NDArray[Any]]:
-        """Views of all that is kept by row or slot: transitions, and draws without TD errors."""
-        self._let_in()
-        return {**super().storage(), "draw_log": self._draw_log.states}
+        """
+        Return views of all that is kept by row or slot: transitions, and awaited TD errors.
+
+        Call ``hand_over_new_rows`` first if rows were added.
+        """
+        return {**super().storage(), "draw_log": self.sampler.pending_states}
 
     def state(self) -> dict[str, Any]:
-        """What ``restore`` needs beside storage and prioritization: plain values, as JSON has."""
+        """Return what ``restore`` needs in addition to the arrays: values that JSON can hold."""
         return {
             "pos": self.pos,
             "full": self.full,
@@ -175,51 +211,61 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from a state, in a new buffer; what ``storage`` views has to be filled in then."""
+        """
+        Continue from a state, in a new buffer. Fill in what ``storage`` views after that, and then
+        call ``restore_prioritization``.
+        """
         require(0 <= state["pos"] < self.buffer_size, "pos must be a row", state["pos"])
         self.pos, self.full, self.beta = state["pos"], state["full"], state["beta"]
         self.generator.bit_generator.state = state["generator"]
+        self._n_handed_over = self.n_added
+
+    def restore_prioritization(self, state: dict[str, Any]) -> None:
+        """
+        Continue from a state of the prioritization.
+
+        :raises ValueError: for a state that does not fit.
+        """
+        self.sampler.restore(state)
 
     def options(self) -> dict[str, Any]:
-        """What prioritization was asked to be, but for its kind and beta."""
-        return {
-            "weight_normalization": self.weight_normalization,
-            **self.scheme._asdict(),
-            **self.prioritization_options,
-        }
+        """Return the options of prioritization, except for its kind and beta."""
+        return {**self.sampler.options(), **self.prioritization_options}
 
     def reset(self) -> None:
-        """Empty the buffer. The random stream goes on; TD errors that are awaited will be late."""
+        """Empty the buffer. The random numbers go on; TD errors that are awaited will be late."""
         super().reset()
-        self._n_new_rows = 0
-        self._draw_log.overwrite(np.arange(self.n_slots))
-        self._prioritization.clear()
+        self._n_handed_over = self.n_added
+        self.sampler.clear()
 
     def sample(  # type: ignore[override]  # SB3's six fields come first, but a NamedTuple cannot be extended
-        self, batch_size: int, env: VecNormalize | None = None
+        self, batch_size: int, env: VecNormalize | None = None, *, beta: float | None = None
     ) -> PrioritizedReplayBufferSamples:
         """
-        Draw a batch by priority; O(B log N).
+        Sample a batch by priority; O(B log N).
 
         :param batch_size: B, how many transitions.
         :param env: Normalizes observations and rewards, if given.
+        :param beta: Exponent of this batch's weights; None for the buffer's ``beta``.
         :return: The batch, with ``weights`` for the loss and ``slots`` for ``update_priorities``.
         :raises ValueError: if the buffer holds too few transitions; nothing has changed then.
         """
-        n_drawable = self.n_drawable
+        self.hand_over_new_rows()
+        n_sampleable = self.sampler.n_sampleable
         n_needed = 1 if self.scheme.replacement else batch_size
-        if batch_size < 1 or n_drawable < n_needed:
+        if batch_size < 1 or n_sampleable < n_needed:
             most = self.n_slots - self.n_envs * self.optimize_memory_usage
-            refuse_sample(batch_size, n_drawable, most, self.scheme.replacement)
-        self._let_in()
-        uniforms = self.generator.random(self.scheme.n_uniforms(batch_size))
-        draw = self._prioritization.draw(self.scheme, batch_size, uniforms)
-        self._draw_log.draw(draw.slots)
-        self._n_batches_without_update += 1
-        if self._n_batches_without_update == _BATCHES_BEFORE_WARNING:
+            refuse_sample(batch_size, n_sampleable, most, self.scheme.replacement)
+        if beta is None:
+            beta = self._beta
+        else:
+            require_fraction("beta", beta)
+        slots, weights = self.sampler.sample(batch_size, beta)
+        self._batches_without_update += 1
+        if self._batches_without_update == BATCHES_BEFORE_WARNING:
             self._warn_without_updates()
-        weights = self._tensor(self._weights(draw, n_drawable))
-        return PrioritizedReplayBufferSamples(*self.gather(draw.slots, env), weights, draw.slots)
+        transitions = self.gather(slots, env)
+        return PrioritizedReplayBufferSamples(*transitions, self._tensor(weights), slots)
 
     def update_priorities(
         self, slots: ArrayLike | th.Tensor, td_errors: ArrayLike | th.Tensor
@@ -227,57 +273,44 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         """
         Give sampled transitions the priorities of their new TD errors; O(B log N).
 
-        Of a slot named twice the last TD error counts. A TD error that comes too late, when the
-        ring has put a newer transition in the place of the sampled one, or the buffer was reset, is
-        dropped, and so is one for the write head of memory-optimised storage. Of a slot that was
-        drawn again meanwhile, TD errors count as those of its latest draw.
+        For a slot named twice the last TD error counts. A TD error that comes too late is dropped:
+        its transition was overwritten after it was sampled, or the buffer was reset. If the new
+        transition has been sampled meanwhile, the update is applied to it: call
+        ``update_priorities`` after every ``sample``.
 
-        :param slots: The ``slots`` of a batch, shape (B,) or (B, 1). Or any slots that hold a
-            transition; but for one whose former transition was drawn, and overwritten before its TD
-            error came, the next one is taken for that.
-        :param td_errors: Target minus current Q, the sign does not matter, shape (B,) or (B, 1).
+        :param slots: The ``slots`` of a batch, shape (B,) or (B, 1), or any slots that hold a
+            transition.
+        :param td_errors: Target minus current Q, of either sign, shape (B,) or (B, 1).
         :raises ValueError: before anything has changed, for slots that hold no transition, TD
             errors that are not finite in float32, or unequal lengths.
         """
         slots, td_errors = as_slots(slots), as_td_errors(td_errors)
-        check_update(slots, td_errors, self.n_stored, self._draw_log.are_late)
-        self._let_in()
-        self._n_batches_without_update = 0
-        in_time, n_late = self._draw_log.settle(slots)
-        barred = self.barred_row
-        if barred is not None:
-            in_time &= slots // self.n_envs != barred
-        if n_late > 0 or barred is not None:
-            slots, td_errors = slots[in_time], td_errors[in_time]
-        self._prioritization.update(slots, td_errors)
+        self.hand_over_new_rows()
+        check_update(slots, td_errors, self.n_stored, self.sampler.are_late)
+        self._batches_without_update = 0
+        self.sampler.update(slots, td_errors)
 
-    def _let_in(self) -> None:
-        """Tell the prioritization of what was added: once for all rows, since each call costs."""
-        n_rows = min(self._n_new_rows, self.buffer_size)
-        if n_rows == 0:
+    def hand_over_new_rows(self) -> None:
+        """
+        Tell the sampler which rows were added since the last call; ``sample`` and
+        ``update_priorities`` do it, for all rows at once, since each call takes time.
+        """
+        # Read once: another thread may add rows meanwhile, and those belong to the next call.
+        n_added = self.n_added
+        n_rows = min(n_added - self._n_handed_over, self.buffer_size)
+        if n_rows <= 0:
             return
-        last = self.pos * self.n_envs
-        slots = np.arange(last - n_rows * self.n_envs, last)
-        if slots[0] < 0:
-            slots %= self.n_slots
-        self._draw_log.overwrite(slots)
-        self._prioritization.insert(slots)
-        barred = self.barred_row
-        if barred is not None:
-            self._prioritization.remove(self.slots_of(barred))
-        self._n_new_rows = 0
-
-    def _weights(self, draw: Draw, n_drawable: int) -> NDArray[np.float32]:
-        reference, divided_by = 1 / n_drawable, self.weight_normalization
-        if divided_by == "batch":
-            reference = smallest(draw.probabilities)
-        elif divided_by == "buffer":
-            reference = draw.smallest_probability
-        return importance_weights(draw.probabilities, reference, self.beta)
+        last = n_added * self.n_envs
+        slots = np.arange(last - n_rows * self.n_envs, last) % self.n_slots
+        self.sampler.insert(slots)
+        if self.optimize_memory_usage and n_added >= self.buffer_size:
+            # The observation at the write head is the next one of the newest transition.
+            self.sampler.remove(self.slots_of(n_added % self.buffer_size))
+        self._n_handed_over = n_added
 
     def _warn_without_updates(self) -> None:
         warnings.warn(
-            f"{_BATCHES_BEFORE_WARNING} batches were sampled, but update_priorities was not "
+            f"{BATCHES_BEFORE_WARNING} batches were sampled, but update_priorities was not "
             "called, so priorities are out of date. SB3's algorithms neither weight their loss nor "
             "update priorities: use the algorithm of sb3_per in their place (sb3_per.PERDQN for "
             "DQN), or multiply the loss by batch.weights and call "

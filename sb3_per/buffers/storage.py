@@ -8,6 +8,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
+from stable_baselines3.common.utils import get_device
 from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_per.buffers.n_step import n_step_windows
@@ -29,6 +30,8 @@ class SlotReplayBuffer(ReplayBuffer):
         ``optimize_memory_usage``.
     :param gamma: Discount factor of the n-step return, in [0, 1].
     """
+
+    _n_added = 0
 
     def __init__(self, *args: Any, n_steps: int = 1, gamma: float = 0.99, **kwargs: Any) -> None:
         require_whole("n_steps", n_steps)
@@ -57,14 +60,53 @@ class SlotReplayBuffer(ReplayBuffer):
         return self.size() * self.n_envs
 
     @property
-    def n_drawable(self) -> int:
-        """How many slots hold a transition that can be drawn: N in the weights."""
-        return self.n_stored - (0 if self.barred_row is None else self.n_envs)
+    def n_sampleable(self) -> int:
+        """How many slots hold a transition that can be sampled: N in the weights."""
+        return self.n_stored - (0 if self.excluded_row is None else self.n_envs)
 
     @property
-    def barred_row(self) -> int | None:
+    def excluded_row(self) -> int | None:
         """The write head of full memory-optimised storage: its observation is a next one."""
         return self.pos if self.optimize_memory_usage and self.full else None
+
+    # SB3's `pos` and `full` follow from one number that a single assignment changes when a row is
+    # complete: neither another thread nor Ctrl-C finds them at odds with each other.
+
+    @property
+    def n_added(self) -> int:
+        """How many rows were added so far; after loading, at least as many as are stored."""
+        return self._n_added
+
+    @property
+    def pos(self) -> int:
+        """The row that is written next."""
+        return self._n_added % self.buffer_size
+
+    @pos.setter
+    def pos(self, pos: int) -> None:
+        self._n_added = pos + (self.buffer_size if self.full else 0)
+
+    @property
+    def full(self) -> bool:
+        """Whether all rows hold transitions."""
+        return self._n_added >= self.buffer_size
+
+    @full.setter
+    def full(self, full: bool) -> None:
+        self._n_added = self.pos + (self.buffer_size if full else 0)
+
+    def size(self) -> int:
+        """Return how many rows hold transitions."""
+        return min(self._n_added, self.buffer_size)
+
+    @property
+    def device(self) -> th.device:
+        """Where batches go; text such as ``"cpu"`` is understood."""
+        return self._device
+
+    @device.setter
+    def device(self, device: th.device | str) -> None:
+        self._device = get_device(device)
 
     def storage(self) -> dict[str, NDArray[Any]]:
         """Views of the rows written so far, by name; of Dict observations, by name and key."""
@@ -109,20 +151,13 @@ class SlotReplayBuffer(ReplayBuffer):
             self.timeouts[row] = [info.get("TimeLimit.truncated", False) for info in infos]
         else:
             self.timeouts[row] = 0  # what `end_episodes` has noted of the transition before
-        self._advance()
+        self._n_added += 1
 
     def _put(self, store: Any, row: int, observations: Any) -> None:
         # Discrete observations come without the last axis.
         if isinstance(self.observation_space, spaces.Discrete):
             observations = observations.reshape(self.n_envs, *self.obs_shape)
         store[row] = observations
-
-    def _advance(self) -> None:
-        """One more row is stored."""
-        self.pos += 1
-        if self.pos == self.buffer_size:
-            self.full = True
-            self.pos = 0
 
     def end_episodes(self) -> None:
         """

@@ -1,9 +1,10 @@
-"""The prioritizations that go by a name."""
+"""The prioritizations that have a name."""
 
 from collections.abc import Callable
 from typing import Any
 
 from sb3_per.prioritization.base import Prioritization
+from sb3_per.prioritization.lap import LossAdjusted
 from sb3_per.prioritization.proportional import Proportional
 from sb3_per.prioritization.rank_based import RankBased
 from sb3_per.rules import require
@@ -11,11 +12,14 @@ from sb3_per.rules import require
 PRIORITIZATIONS: dict[str, Callable[..., Prioritization]] = {
     "proportional": Proportional,
     "rank": RankBased,
+    "lap": LossAdjusted,
 }
 PRIORITIZATION_NAMES: dict[Any, str] = {kind: name for name, kind in PRIORITIZATIONS.items()}
 
 
-def kind_of(prioritization: str | Callable[..., Prioritization]) -> Callable[..., Prioritization]:
+def resolve_prioritization(
+    prioritization: str | Callable[..., Prioritization],
+) -> Callable[..., Prioritization]:
     """
     :param prioritization: A name, or whatever makes one.
     :raises ValueError: for another name, and for what cannot be called.

@@ -1,4 +1,4 @@
-"""Which drawn slots wait for their TD errors, and which of them were overwritten meanwhile."""
+"""Which slots hold a transition that can be sampled, and which sampled slots await TD errors."""
 
 from functools import cache
 
@@ -8,63 +8,93 @@ from numpy.typing import NDArray
 from sb3_per.prioritization.compilation import kernel
 from sb3_per.prioritization.sum_tree import IntArray
 
-# Of a slot that n TD errors are awaited for: 2 n - 1, and 2 n once it was overwritten; else 0.
-_MOST = 125  # of how many errors one byte knows: 63
+# One signed byte for each slot, so that a million slots cost 1 MB:
+#   0                 inserted, and no TD error is awaited
+#   2 n - 1 (odd)     inserted, and n TD errors are awaited
+#   2 n (even, > 0)   inserted, and n TD errors are awaited that belong to what was there before
+#   -1 - 2 n          not inserted, and n TD errors are awaited that belong to what was there before
+MAX_STATE = 125  # 63 awaited TD errors; more are not counted
 
 
-class DrawLog:
+class PendingUpdates:
     """
-    Tells a TD error of what a slot holds from one of what it held when it was drawn.
+    Tells a TD error for what a slot holds from one for what it held when it was sampled.
 
-    Invariant: a slot is overwritten from the moment that something new is put into it while TD
-    errors are awaited, until as many have come or the slot is drawn again. That a draw starts the
-    count anew keeps it from waiting for ever for the errors of batches that nobody learned from.
+    Invariant: TD errors for a slot are late from the moment that its transition is replaced or
+    removed while they are awaited, until as many have come or the slot is sampled again. Sampling
+    starts the count again, so TD errors that never come cannot block a slot.
 
     :param n_slots: Number of slots.
     """
 
     def __init__(self, n_slots: int) -> None:
         compile_kernels()
-        self._states = np.zeros(n_slots, dtype=np.int8)
+        self._states = np.full(n_slots, -1, dtype=np.int8)
 
     @property
     def states(self) -> NDArray[np.int8]:
         """What is known of every slot, shape (n_slots,), to be stored and put back as it is."""
         return self._states
 
-    def draw(self, slots: IntArray) -> None:
-        """Slots, shape (B,), are drawn; each as often as it is named."""
-        _await(self._states, slots)
+    def insert(self, slots: IntArray) -> int:
+        """Note new transitions in slots, shape (n,); return how many of the slots were empty."""
+        return int(_insert(self._states, slots))
 
-    def overwrite(self, slots: IntArray) -> None:
-        """Something new is put into slots, shape (n,)."""
-        _overwrite(self._states, slots)
+    def remove(self, slots: IntArray) -> int:
+        """Note that slots, shape (n,), cannot be sampled; return how many of them could be."""
+        return int(_remove(self._states, slots))
+
+    def sample(self, slots: IntArray) -> None:
+        """Note that slots, shape (B,), were sampled, each as often as it is named."""
+        _sample(self._states, slots)
 
     def are_late(self, slots: IntArray) -> NDArray[np.bool_]:
-        """Which slots, shape (B,), were overwritten while TD errors were awaited; any numbers."""
+        """Return which slots, shape (B,), await TD errors of earlier contents; any numbers."""
         known = (slots >= 0) & (slots < len(self._states))
         states = self._states[slots * known]
-        late: NDArray[np.bool_] = known & (states > 0) & (states % 2 == 0)
+        late: NDArray[np.bool_] = known & ((states < -1) | ((states > 0) & (states % 2 == 0)))
         return late
 
     def settle(self, slots: IntArray) -> tuple[NDArray[np.bool_], int]:
-        """TD errors of slots, shape (B,), have come; returns which in time, and how many late."""
+        """
+        Note that TD errors of slots, shape (B,), have come.
+
+        :return: Which of them count, shape (B,), and how many do not: they are late, or their slot
+            is not inserted.
+        """
         in_time, n_late = _settle(self._states, slots)
         return in_time, n_late
 
 
 @kernel
-def _await(states: NDArray[np.int8], slots: IntArray) -> None:
+def _insert(states: NDArray[np.int8], slots: IntArray) -> int:
+    n_empty = 0
     for i in range(len(slots)):
         state = states[slots[i]]
-        states[slots[i]] = min(state + 2, _MOST) if state & 1 else 1
+        if state < 0:
+            states[slots[i]] = -1 - state
+            n_empty += 1
+        elif state & 1:
+            states[slots[i]] = state + 1
+    return n_empty
 
 
 @kernel
-def _overwrite(states: NDArray[np.int8], slots: IntArray) -> None:
+def _remove(states: NDArray[np.int8], slots: IntArray) -> int:
+    n_inserted = 0
     for i in range(len(slots)):
-        if states[slots[i]] & 1:
-            states[slots[i]] += 1
+        state = states[slots[i]]
+        if state >= 0:
+            states[slots[i]] = -1 - (state + (state & 1))
+            n_inserted += 1
+    return n_inserted
+
+
+@kernel
+def _sample(states: NDArray[np.int8], slots: IntArray) -> None:
+    for i in range(len(slots)):
+        state = states[slots[i]]
+        states[slots[i]] = min(state + 2, MAX_STATE) if state & 1 else 1
 
 
 @kernel
@@ -73,10 +103,12 @@ def _settle(states: NDArray[np.int8], slots: IntArray) -> tuple[NDArray[np.bool_
     n_late = 0
     for i in range(len(slots)):
         state = states[slots[i]]
-        in_time[i] = state == 0 or state & 1 == 1
+        in_time[i] = state == 0 or (state > 0 and state & 1 == 1)
         n_late += not in_time[i]
+    # A second pass: a slot that is named twice counts as in time twice.
     for i in range(len(slots)):
-        states[slots[i]] = max(states[slots[i]] - 2, 0)
+        state = states[slots[i]]
+        states[slots[i]] = max(state - 2, 0) if state >= 0 else min(state + 2, -1)
     return in_time, n_late
 
 
@@ -84,6 +116,7 @@ def _settle(states: NDArray[np.int8], slots: IntArray) -> tuple[NDArray[np.bool_
 def compile_kernels() -> None:
     """Compile now, or load from numba's cache, so that no later call has to wait."""
     states, slots = np.zeros(1, dtype=np.int8), np.zeros(1, dtype=np.int64)
-    _await(states, slots)
-    _overwrite(states, slots)
+    _insert(states, slots)
+    _remove(states, slots)
+    _sample(states, slots)
     _settle(states, slots)

@@ -4,37 +4,36 @@ from typing import Any
 
 import numpy as np
 
-from sb3_per.prioritization.base import DEFAULT_EPS, ByTDError
-from sb3_per.prioritization.ranking import OrderedSlots
-from sb3_per.prioritization.sampling import Draw, Scheme
+from sb3_per.prioritization.base import DEFAULT_EPS, TDErrorPrioritization
+from sb3_per.prioritization.ranking import Ranking
+from sb3_per.prioritization.sampling import SampledSlots, SamplingScheme
 from sb3_per.prioritization.stored_state import stored_array
 from sb3_per.prioritization.sum_tree import FloatArray, IntArray, SumTree
 from sb3_per.rules import require
 
 
-class RankBased(ByTDError):
+class RankBased(TDErrorPrioritization):
     """
     Rank-based prioritization with the exact ranks of what is stored (Schaul et al. 2016, section
     3.3). Rank 1 is the largest priority; of equal ones, the one given last.
 
     Invariant: leaf r - 1 of the tree holds r^-alpha for each rank r that is taken, and exactly 0
-    for the others. So the tree draws ranks, and the order of the slots turns them into slots.
+    for the others. So ranks are sampled from the tree, and the ranking turns them into slots.
 
     :param n_slots: Number of slots.
-    :param track_smallest: Whether draws also tell the smallest probability of all.
-    :param options: As for ``ByTDError``. ``eps`` has to be left alone: added to all priorities, it
-        changes no rank. TD errors beyond ``td_error_clip`` tie.
+    :param options: As for ``TDErrorPrioritization``. ``eps`` cannot affect ranks, so another value
+        than the default raises an error. TD errors beyond ``td_error_clip`` tie.
     """
 
-    def __init__(self, n_slots: int, *, track_smallest: bool = False, **options: Any) -> None:
+    def __init__(self, n_slots: int, **options: Any) -> None:
         super().__init__(**options)
-        rule = f"eps must stay at {DEFAULT_EPS} with rank-based prioritization: it changes no rank"
+        rule = f"eps must stay at {DEFAULT_EPS} with prioritization='rank': it cannot affect ranks"
         require(self.eps == DEFAULT_EPS, rule, self.eps)
-        self._order = OrderedSlots(n_slots)
-        self._tree = SumTree(n_slots, track_extremes=track_smallest)
+        self._order = Ranking(n_slots)
+        self._tree = SumTree(n_slots)
 
     def insert(self, slots: IntArray) -> None:
-        """Let new transitions in at rank 1, so that their TD errors are soon known."""
+        """Insert new transitions at rank 1, so that they are sampled soon."""
         n_before, priority = len(self._order), self.largest_priority
         if self.new_priority == "max_stored":
             priority = self._order.largest_priority if n_before else self.initial_priority
@@ -44,11 +43,11 @@ class RankBased(ByTDError):
             self._tree.set(ranks, np.power(ranks + 1.0, -self.alpha, dtype=np.float64))
 
     def update(self, slots: IntArray, td_errors: FloatArray) -> None:
-        """Take in TD errors of inserted slots; of a slot named twice the last one counts."""
+        """Set priorities from TD errors; for a slot named twice the last one counts."""
         self._order.place(slots, self.priorities_of(td_errors))
 
     def remove(self, slots: IntArray) -> None:
-        """Bar slots from being drawn until they are inserted again."""
+        """Keep slots from being sampled until they are inserted again."""
         n_before = len(self._order)
         self._order.remove(slots)
         ranks = np.arange(len(self._order), n_before)
@@ -61,19 +60,19 @@ class RankBased(ByTDError):
         self.largest_priority = self.initial_priority
 
     def state(self) -> dict[str, Any]:
-        """What ``restore`` needs to draw the same: slots by rank, their priorities and leaves."""
+        """Return what ``restore`` needs: slots by rank, their priorities and leaves."""
         slots, priorities = self._order.entries()
         return {
             "largest_priority": self.largest_priority,
             "slots": slots,
             "priorities": priorities,
-            # Not to be worked out anew: for many ranks at once NumPy's power rounds otherwise.
+            # Stored, not computed again: for many ranks at once NumPy's power rounds otherwise.
             "leaves": self._tree.leaf_weights[: len(slots)],
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         """
-        Go on from a state of the same class with the same options.
+        Continue from a state of the same class with the same options.
 
         :raises ValueError: before anything has changed, for slots, priorities or leaves that
             ``state`` cannot have given.
@@ -96,11 +95,20 @@ class RankBased(ByTDError):
         self.largest_priority = largest_priority
 
     def probabilities(self, slots: IntArray) -> FloatArray:
-        """P(i) of slots, shape (n,): the chance of a single draw; 0 while nothing is inserted."""
+        """Return P(i) of slots, shape (n,), for one sample; 0 for slots that are not inserted."""
         ranks = self._order.ranks(slots)
         return np.where(ranks >= 0, self._tree.get(ranks), 0.0) / (self._tree.total or 1.0)
 
-    def draw(self, scheme: Scheme, batch_size: int, uniforms: FloatArray) -> Draw:
-        """Draw slots in O(B log n_slots)."""
-        ranks, probabilities, smallest = scheme.draw(self._tree, batch_size, uniforms)
-        return Draw(self._order.at(ranks), probabilities, smallest)
+    def sample(
+        self,
+        scheme: SamplingScheme,
+        batch_size: int,
+        uniforms: FloatArray,
+        *,
+        with_smallest: bool = False,
+    ) -> SampledSlots:
+        """Sample slots in O(B log n_slots)."""
+        ranks, probabilities, smallest = scheme.sample(
+            self._tree, batch_size, uniforms, with_smallest=with_smallest
+        )
+        return SampledSlots(self._order.at(ranks), probabilities, smallest)

@@ -1,4 +1,4 @@
-"""The B+ tree under ``OrderedSlots``: its arrays, and how it grows, splits and is laid out anew."""
+"""The B+ tree under ``Ranking``: its arrays, and how it grows, splits and is laid out anew."""
 
 from typing import NamedTuple
 

@@ -26,7 +26,7 @@ from sb3_per.rules import require
 AHEAD = 32
 
 
-class OrderedSlots:
+class Ranking:
     """
     Slots by descending priority: place, remove and look up by rank in O(log n_slots) amortised.
 

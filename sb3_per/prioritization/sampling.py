@@ -1,4 +1,4 @@
-"""Four ways to draw a batch of leaves from a sum tree, and the probability of each leaf drawn."""
+"""Four ways to sample a batch of leaves from a sum tree, with the probability of each leaf."""
 
 from functools import cache
 from typing import NamedTuple
@@ -18,108 +18,114 @@ from sb3_per.prioritization.sum_tree import (
 )
 
 
-class Draw(NamedTuple):
+class SampledSlots(NamedTuple):
     """
-    What one batch drew. A slot's probability is the number of times that a batch holds it on
-    average, over B.
+    The slots of one batch. A slot's probability is the number of times that a batch holds it on
+    average, divided by B.
 
-    Leaves drawn in strata come in the order of the mass line: whoever splits the batch has to
-    shuffle it first.
+    Stratified slots come in the order of the leaves: shuffle a batch before splitting it.
     """
 
-    slots: IntArray  # (B,), the leaves drawn
+    slots: IntArray  # (B,)
     probabilities: FloatArray  # (B,), > 0
-    smallest_probability: (
-        float  # of all that could be drawn; not a number where the tree does not track it
-    )
+    smallest_probability: float = np.nan  # of all that could be sampled, if it was asked for
 
 
-class Scheme(NamedTuple):
+class SamplingScheme(NamedTuple):
     """
-    How the B draws of a batch depend on each other.
+    How the B samples of a batch depend on each other.
 
-    With replacement, each draw takes a leaf with P(i) = weight / total. Strata are B equal slices
-    of the mass, one draw in each (Schaul et al. 2016, section 3.3).
+    With replacement, each sample is a leaf with P(i) = weight / total. Strata are B equal slices
+    of the total, with one sample from each (Schaul et al. 2016, section 3.3).
 
-    Without replacement, strata share one offset (systematic sampling): a leaf is drawn with
+    Without replacement, strata share one offset (systematic sampling): a leaf is sampled with
     probability min(1, c * weight), where c makes these add up to B. Leaves that fill a whole
-    stratum are taken first. Independent draws are made one after the other from what is left; given
-    tau, the moment at which a draw B + 1 would come when leaf i comes after an exponential time of
-    rate weight, a leaf is drawn with probability 1 - exp(-weight * tau), and importance weights
-    from it are unbiased (rank conditioning, Cohen & Kaplan 2007).
+    stratum are taken first. Independent samples are taken one after the other from what is left;
+    given tau, the moment at which sample B + 1 would come when leaf i comes after an exponential
+    time of rate weight, a leaf is sampled with probability 1 - exp(-weight * tau), and importance
+    weights from it are unbiased (rank conditioning, Cohen & Kaplan 2007).
 
-    :param stratified: One draw from each of B equal slices of the mass, or else independent draws.
-    :param replacement: Whether a leaf may be drawn twice in a batch.
+    :param stratified: Take one sample from each of B equal slices of the total, or else B
+        independent ones.
+    :param replacement: Whether a batch may hold a leaf twice.
     """
 
     stratified: bool = True
     replacement: bool = True
 
     def compile_kernels(self) -> None:
-        """Compile now, or load from numba's cache, so that no draw has to wait."""
+        """Compile now, or load from numba's cache, so that no later call has to wait."""
         _compile_kernels(self)
 
     def n_uniforms(self, batch_size: int) -> int:
-        """How many uniforms ``draw`` uses up for a batch."""
+        """Return how many uniforms ``sample`` uses up for a batch."""
         if self.replacement:
             return batch_size
         return 1 if self.stratified else 2 * batch_size + 1
 
-    def draw(self, tree: SumTree, batch_size: int, uniforms: FloatArray) -> Draw:
+    def sample(
+        self,
+        tree: SumTree,
+        batch_size: int,
+        uniforms: FloatArray,
+        *,
+        with_smallest: bool = False,
+    ) -> SampledSlots:
         """
-        Draw leaves; leaves of weight 0 are never drawn. O(B log n_leaves).
+        Sample leaves; leaves of weight 0 are never sampled. O(B log n_leaves).
 
         :param tree: A tree with a total above 0; without replacement, with at least B leaves above
             0.
-        :param batch_size: B, how many leaves to draw.
+        :param batch_size: B, how many leaves to sample.
         :param uniforms: Random numbers in [0, 1), shape (n_uniforms(B),).
+        :param with_smallest: Whether to find the smallest probability of all leaves as well.
         """
+        lightest = tree.smallest() if with_smallest else np.nan
         if self.replacement:
-            leaves, probabilities = _draw(tree.nodes, tree.starts, uniforms, self.stratified)
-            smallest = _smallest(tree) / tree.total if tree.track_extremes else np.nan
+            leaves, probabilities = _sample(tree.nodes, tree.starts, uniforms, self.stratified)
+            smallest = lightest / tree.total
         elif self.stratified:
             leaves, rate = _take_systematic(tree.nodes, tree.starts, batch_size, uniforms[0])
             probabilities = np.minimum(rate * tree.get(leaves), 1.0) / batch_size
-            smallest = min(rate * _smallest(tree), 1.0) / batch_size
+            smallest = min(rate * lightest, 1.0) / batch_size
         else:
             leaves, tau = _take_one_by_one(
                 tree.nodes, tree.starts, uniforms[:batch_size], uniforms[batch_size:]
             )
             probabilities = -np.expm1(-tau * tree.get(leaves)) / batch_size
-            smallest = float(-np.expm1(-tau * _smallest(tree))) / batch_size
-        return Draw(leaves, probabilities, smallest)
-
-
-def _smallest(tree: SumTree) -> float:
-    return tree.smallest if tree.track_extremes else np.nan
+            smallest = float(-np.expm1(-tau * lightest)) / batch_size
+        return SampledSlots(leaves, probabilities, smallest)
 
 
 @kernel
-def _draw(
+def _sample(
     nodes: FloatArray, starts: IntArray, uniforms: FloatArray, stratified: bool
 ) -> tuple[IntArray, FloatArray]:
-    """Leaves, one to a stratum or independent, and their probabilities."""
-    n_draws, total = len(uniforms), total_of(nodes)
-    masses = np.empty(n_draws)
-    for i in range(n_draws):
-        masses[i] = (i + uniforms[i]) * (total / n_draws) if stratified else uniforms[i] * total
+    """Return leaves, one to a stratum or independent, and their probabilities."""
+    n_samples, total = len(uniforms), total_of(nodes)
+    masses = np.empty(n_samples)
+    for i in range(n_samples):
+        masses[i] = (i + uniforms[i]) * (total / n_samples) if stratified else uniforms[i] * total
     leaves = find_leaves(nodes, starts, masses)
-    for i in range(n_draws):
+    for i in range(n_samples):
         masses[i] = nodes[starts[-1] + leaves[i]] / total
     return leaves, masses
 
 
 @kernel
 def _take_systematic(
-    nodes: FloatArray, starts: IntArray, n_draws: int, offset: float
+    nodes: FloatArray, starts: IntArray, n_samples: int, offset: float
 ) -> tuple[IntArray, float]:
-    """Distinct leaves at equal distances on the mass line, and the factor c of ``Scheme``."""
-    taken = np.empty(n_draws, dtype=np.int64)
-    weights = np.empty(n_draws)
+    """Return distinct leaves at equal distances, and the factor c of ``SamplingScheme``."""
+    # Equal distances hit a leaf that fills a whole stratum every time, and perhaps twice. Such
+    # leaves are taken first and set to 0, the rest is laid out again, and at the end all weights
+    # are put back.
+    taken = np.empty(n_samples, dtype=np.int64)
+    weights = np.empty(n_samples)
     n_taken = 0
     rate = np.inf
-    while n_taken < n_draws:
-        n_left = n_draws - n_taken
+    while n_taken < n_samples:
+        n_left = n_samples - n_taken
         total = total_of(nodes)
         masses = np.empty(n_left)
         for i in range(n_left):
@@ -139,8 +145,6 @@ def _take_systematic(
                 taken[n_taken + i] = found[i]
             rate = n_left / total
             break
-        # They have to go before the strata of the others can be laid out; equal distances hit every
-        # one of them.
         set_leaves(nodes, starts, taken[n_taken : n_taken + n_certain], np.zeros(n_certain))
         n_taken += n_certain
     set_leaves(nodes, starts, taken[:n_taken], weights[:n_taken])
@@ -151,7 +155,7 @@ def _take_systematic(
 def _take_one_by_one(
     nodes: FloatArray, starts: IntArray, positions: FloatArray, waits: FloatArray
 ) -> tuple[IntArray, float]:
-    """Distinct leaves, each drawn from what the earlier ones left, and tau of ``Scheme``."""
+    """Return distinct leaves, each sampled from what is left, and tau of ``SamplingScheme``."""
     taken = np.empty(len(positions), dtype=np.int64)
     weights = np.empty(len(positions))
     tau = 0.0
@@ -168,13 +172,13 @@ def _take_one_by_one(
 
 
 @cache
-def _compile_kernels(scheme: Scheme) -> None:
+def _compile_kernels(scheme: SamplingScheme) -> None:
     # Kernels that are called come before those that call them: the other way round, numba's cache
     # gives back a find_leaves that cannot return its array.
     sum_tree.compile_kernels()
     nodes, starts, uniforms = np.ones(FANOUT), np.zeros(1, dtype=np.int64), np.full(2, 0.5)
     if scheme.replacement:
-        _draw(nodes, starts, uniforms, True)
+        _sample(nodes, starts, uniforms, True)
     elif scheme.stratified:
         _take_systematic(nodes, starts, 1, 0.5)
     else:

@@ -27,24 +27,23 @@ class SumTree:
     mass line runs from leaf 0 upwards.
 
     :param n_leaves: Number of leaves, any number >= 1.
-    :param track_extremes: Also keep the smallest and the largest weight of every subtree.
     """
 
-    def __init__(self, n_leaves: int, *, track_extremes: bool = False) -> None:
+    def __init__(self, n_leaves: int) -> None:
         if n_leaves < 1:
             raise ValueError(f"n_leaves must be at least 1, got {n_leaves}")
         compile_kernels()
-        if track_extremes:
-            _compile_extremes()
         self.n_leaves = n_leaves
-        self.track_extremes = track_extremes
         self.starts = _level_starts(n_leaves)
         self.nodes = on_cache_lines(np.zeros(self.starts[-1] + _round_up(n_leaves)))
-        n_inner = int(self.starts[-1]) if track_extremes else 0
-        self._smallest = np.full(n_inner, np.inf)
-        self._largest = np.zeros(n_inner)
+        # The smallest and the largest weight below every inner node, once they were asked for.
+        self._extremes: tuple[FloatArray, FloatArray] | None = None
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        if "track_extremes" in state:  # from a pickle of version 0.1.0
+            is_tracked = state.pop("track_extremes")
+            extremes = state.pop("_smallest"), state.pop("_largest")
+            state["_extremes"] = extremes if is_tracked else None
         self.__dict__.update(state)
         self.nodes = on_cache_lines(self.nodes)
 
@@ -60,16 +59,29 @@ class SumTree:
         view.flags.writeable = False
         return view
 
-    @property
     def smallest(self) -> float:
-        """Smallest weight above 0, infinite when there is none. Needs ``track_extremes``."""
-        top = self._top(self._smallest)
+        """Return the smallest weight above 0, infinite when there is none; see ``track``."""
+        top = self._top(self.track()[0])
         return float(np.min(top, where=top > 0, initial=np.inf))
 
-    @property
     def largest(self) -> float:
-        """Largest weight, 0 when there is none. Needs ``track_extremes``."""
-        return float(np.max(self._top(self._largest)))
+        """Return the largest weight, 0 when there is none; see ``track``."""
+        return float(np.max(self._top(self.track()[1])))
+
+    def track(self) -> tuple[FloatArray, FloatArray]:
+        """
+        Keep the smallest and the largest weight of every subtree from now on.
+
+        The first call takes O(n_leaves), and makes each later change of a weight slower.
+
+        :return: Both, by inner node.
+        """
+        if self._extremes is None:
+            n_inner = int(self.starts[-1])
+            self._extremes = np.full(n_inner, np.inf), np.zeros(n_inner)
+            everything = np.arange(self.n_leaves)
+            _refresh_extremes(self.nodes, *self._extremes, self.starts, everything)
+        return self._extremes
 
     def get(self, leaves: IntArray) -> FloatArray:
         """
@@ -97,8 +109,8 @@ class SumTree:
                 f"a leaf must lie in [0, {self.n_leaves}) and its weight be finite and >= 0, "
                 f"got leaf {leaves[bad]} with weight {weights[bad]}"
             )
-        if self.track_extremes:
-            _refresh_extremes(self.nodes, self._smallest, self._largest, self.starts, leaves)
+        if self._extremes is not None:
+            _refresh_extremes(self.nodes, *self._extremes, self.starts, leaves)
 
     def find(self, masses: FloatArray) -> IntArray:
         """
@@ -115,14 +127,11 @@ class SumTree:
     def clear(self) -> None:
         """Set every weight to 0."""
         self.nodes[:] = 0.0
-        self._smallest[:] = np.inf
-        self._largest[:] = 0.0
+        if self._extremes is not None:
+            self._extremes[0][:] = np.inf
+            self._extremes[1][:] = 0.0
 
     def _top(self, extremes: FloatArray) -> FloatArray:
-        if not self.track_extremes:
-            raise ValueError(
-                "smallest and largest need a SumTree with track_extremes=True, got False"
-            )
         # A tree of one level has no inner nodes: its leaves are the top.
         return extremes[:FANOUT] if len(self.starts) > 1 else self.nodes[:FANOUT]
 
@@ -255,9 +264,4 @@ def compile_kernels() -> None:
     _check_and_set(nodes, starts, 1, leaves, weights)
     find_leaves(nodes, starts, np.zeros(1))
     total_of(nodes)
-
-
-@cache
-def _compile_extremes() -> None:
-    nodes, starts = np.zeros(FANOUT), np.zeros(1, dtype=np.int64)
     _refresh_extremes(nodes, nodes.copy(), nodes.copy(), starts, starts)

@@ -57,6 +57,7 @@ def pack_buffer(buffer: PrioritizedReplayBuffer) -> tuple[dict[str, Any], dict[s
     name = type(buffer).__name__
     rule = f"only {' and '.join(_KINDS)} can be stored without pickle, no subclass"
     require(_KINDS.get(name) is type(buffer), rule, name)
+    buffer.hand_over_new_rows()
     state = _prioritization_state(buffer.prioritization)
     arrays = {key: value for key, value in state.items() if isinstance(value, np.ndarray)}
     header = {
@@ -96,8 +97,7 @@ def unpack_buffer(
     for name, view in buffer.storage().items():
         archive.read_into(name, view)
     arrays = {name: archive.array(f"prioritization/{name}") for name in stored["arrays"]}
-    restore = getattr(buffer.prioritization, "restore")  # noqa: B009  # not in the protocol
-    restore({**stored["values"], **arrays})
+    buffer.restore_prioritization({**stored["values"], **arrays})
     return buffer
 
 
@@ -124,5 +124,5 @@ def _prioritization_state(prioritization: Prioritization) -> dict[str, Any]:
     has_state = kind in PRIORITIZATIONS.values() or {"state", "restore"} <= vars(kind).keys()
     rule = "a prioritization of your own needs methods state() and restore(state) to be stored"
     require(has_state, rule, kind.__name__)
-    state: dict[str, Any] = prioritization.state()  # type: ignore[attr-defined]  # see above
+    state: dict[str, Any] = prioritization.state()
     return state

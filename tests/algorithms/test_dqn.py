@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch as th
-from builders import BOX, TWO_ACTIONS, fill
+from builders import BOX, TWO_ACTIONS, fill, probabilities_in
 from gymnasium import spaces
 from stable_baselines3 import DQN, SAC, HerReplayBuffer
 from stable_baselines3.common.buffers import ReplayBuffer
@@ -22,7 +22,7 @@ from sb3_per import (
     save_buffer,
     save_checkpoint,
 )
-from sb3_per.prioritization.sampling import Draw
+from sb3_per.prioritization.sampling import SampledSlots
 
 SMALL = {"buffer_size": 200, "learning_starts": 20, "policy_kwargs": {"net_arch": [16]}}
 UNIFORM = {"replay_buffer_kwargs": {"alpha": 0.0}, "beta_initial": 0.0, "beta_final": 0.0}
@@ -138,13 +138,13 @@ def test_without_prioritization_one_step_is_dqns(n_steps, monkeypatch):
 def draw_as_sb3_does(buffer, monkeypatch):
     """From NumPy's global stream, which also says when to explore."""
 
-    def draw(scheme, batch_size, uniforms):
+    def draw(scheme, batch_size, uniforms, *, with_smallest):
         rows = np.random.randint(0, buffer.size(), size=batch_size)  # noqa: NPY002
         envs = np.random.randint(0, high=buffer.n_envs, size=batch_size)  # noqa: NPY002
-        each = 1 / buffer.n_drawable
-        return Draw(rows * buffer.n_envs + envs, np.full(batch_size, each), each)
+        each = 1 / buffer.n_sampleable
+        return SampledSlots(rows * buffer.n_envs + envs, np.full(batch_size, each), each)
 
-    monkeypatch.setattr(buffer.prioritization, "draw", draw)
+    monkeypatch.setattr(buffer.prioritization, "sample", draw)
 
 
 def test_without_prioritization_a_whole_run_is_dqns(monkeypatch):
@@ -376,7 +376,7 @@ def test_it_learns_from_every_kind_of_observation_in_several_environments(
 
     assert not all_equal(before, parameters(model))
     assert model.replay_buffer.n_envs == n_envs
-    assert len(set(model.replay_buffer.prioritization.probabilities(np.arange(20)))) > 2
+    assert len(set(probabilities_in(model.replay_buffer, np.arange(20)))) > 2
 
 
 def test_it_learns_in_subprocesses():
@@ -407,7 +407,7 @@ def test_it_learns_from_memory_optimised_storage():
     ).learn(150)
 
     assert model.replay_buffer.full
-    head = model.replay_buffer.prioritization.probabilities(np.array([model.replay_buffer.pos]))
+    head = probabilities_in(model.replay_buffer, np.array([model.replay_buffer.pos]))
     assert head == 0
 
 
@@ -518,7 +518,7 @@ def test_a_run_saved_loaded_and_continued_makes_the_same_steps(options, tmp_path
         loaded.train(gradient_steps=2, batch_size=16)
     assert all_equal(parameters(model), parameters(loaded))
     everyone = np.arange(150)
-    shares = [m.replay_buffer.prioritization.probabilities(everyone) for m in (model, loaded)]
+    shares = [probabilities_in(m.replay_buffer, everyone) for m in (model, loaded)]
     assert (shares[0] == shares[1]).all()
 
 

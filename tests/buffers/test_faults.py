@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch as th
-from builders import BOX, TWO_ACTIONS, fill
+from builders import BOX, TWO_ACTIONS, fill, probabilities_in
 from checks import assert_same_buffer, check_valid
 from corridor import Corridor, make
 from stable_baselines3.common.callbacks import BaseCallback
@@ -258,8 +258,9 @@ def test_errors_of_what_the_ring_has_replaced_change_nothing_that_is_newer(prior
     late = slots[slots < n_new]
     buffer.update_priorities(late, np.full(len(late), 1e6))
 
+    twin.hand_over_new_rows()
     everyone = np.arange(8)
-    shares = [one.prioritization.probabilities(everyone).tolist() for one in (buffer, twin)]
+    shares = [probabilities_in(one, everyone).tolist() for one in (buffer, twin)]
     assert shares[0] == shares[1]
     assert buffer.prioritization.largest_priority == 1.0
     check_valid(buffer)

@@ -7,19 +7,23 @@ from copy import deepcopy
 import numpy as np
 import pytest
 import torch as th
-from builders import BOX, DICT, TWO_ACTIONS, fill
+from builders import BOX, DICT, TWO_ACTIONS, fill, probabilities_in
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.save_util import load_from_pkl, save_to_pkl
 
 from sb3_per import PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
 from sb3_per.buffers.prioritized import OPTION_NAMES
 from sb3_per.prioritization.proportional import Proportional
-from sb3_per.prioritization.sampling import Draw
+from sb3_per.prioritization.sampling import SampledSlots
 
 # Distributions are measured by many batches without updates.
 pytestmark = pytest.mark.filterwarnings("ignore:10 batches were sampled")
 
 MEMORY_OPTIMISED = {"optimize_memory_usage": True, "handle_timeout_termination": False}
+
+
+# Many tests sample often and never update.
+pytestmark = pytest.mark.filterwarnings("ignore:10 batches were sampled, but")
 
 
 @pytest.fixture(autouse=True)
@@ -94,7 +98,7 @@ def test_every_stored_slot_is_reached_and_no_other(n_rows, n_envs, prioritizatio
 def test_an_empty_buffer_has_probability_zero_everywhere(prioritization):
     buffer = make(0, size=8, prioritization=prioritization)
 
-    assert buffer.prioritization.probabilities(np.arange(8)).tolist() == [0.0] * 8
+    assert probabilities_in(buffer, np.arange(8)).tolist() == [0.0] * 8
 
 
 def test_every_row_and_env_is_drawn_by_its_own_priority_when_envs_do_not_divide_the_size():
@@ -117,12 +121,12 @@ def test_the_write_head_of_memory_optimised_storage_has_probability_zero(n_rows,
     options = {"alpha": 0.0, "prioritization": prioritization, **MEMORY_OPTIMISED}
     buffer = make(n_rows, size=8, **options)
 
-    probabilities = buffer.prioritization.probabilities(np.arange(8))
+    probabilities = probabilities_in(buffer, np.arange(8))
     reached = slots_reached(buffer)
 
     drawable = set(range(n_rows)) if n_rows < 8 else set(range(8)) - {n_rows % 8}
     assert set(np.flatnonzero(probabilities)) == drawable == reached
-    assert buffer.n_drawable == len(drawable)
+    assert buffer.n_sampleable == len(drawable)
 
 
 def test_a_late_update_does_not_revive_the_write_head():
@@ -131,7 +135,7 @@ def test_a_late_update_does_not_revive_the_write_head():
     buffer.update_priorities(np.arange(8), np.full(8, 1e6))
     buffer.update_priorities(np.arange(8), np.full(8, 1e6))
 
-    assert buffer.prioritization.probabilities(np.array([0])) == 0
+    assert probabilities_in(buffer, np.array([0])) == 0
 
 
 def test_extend_adds_what_as_many_adds_would():
@@ -148,7 +152,7 @@ def test_extend_adds_what_as_many_adds_would():
 
     assert extended.size() == 6
     assert (extended.observations == added.observations).all()
-    assert extended.prioritization.probabilities(np.arange(8)).tolist() == [1 / 6] * 6 + [0, 0]
+    assert probabilities_in(extended, np.arange(8)).tolist() == [1 / 6] * 6 + [0, 0]
 
 
 def test_reset_empties_the_buffer_forgets_priorities_and_drops_errors_that_come_later():
@@ -171,7 +175,7 @@ def test_reset_empties_the_buffer_forgets_priorities_and_drops_errors_that_come_
             buffer.update_priorities([0, wrong], [1.0, 1.0])
     buffer.update_priorities([0, 1, 2], [1.0, 1.0, 2.0])
 
-    shares = buffer.prioritization.probabilities(np.arange(64))
+    shares = probabilities_in(buffer, np.arange(64))
     np.testing.assert_allclose(shares[:3] / shares[0], [1, 1, 2**0.6], rtol=1e-5)
     assert not shares[3:].any()
     assert buffer.prioritization.largest_priority == pytest.approx(2.0, abs=1e-5)
@@ -288,7 +292,7 @@ def test_slots_and_errors_come_as_numpy_or_torch_of_any_width(dtype, shape):
 
     buffer.update_priorities(slots, errors)
 
-    shares = buffer.prioritization.probabilities(np.array([0, 1, 4, 9]))
+    shares = probabilities_in(buffer, np.array([0, 1, 4, 9]))
     np.testing.assert_allclose(shares / shares[0], [1, 1, 2, 3])
 
 
@@ -298,7 +302,7 @@ def test_errors_of_every_width_of_torch_are_taken(dtype):
 
     buffer.update_priorities(np.array([1]), th.tensor([1.5], dtype=dtype))
 
-    shares = buffer.prioritization.probabilities(np.array([0, 1]))
+    shares = probabilities_in(buffer, np.array([0, 1]))
     assert shares[1] == 2 * shares[0]
 
 
@@ -307,7 +311,7 @@ def test_of_a_slot_named_twice_the_last_error_counts():
 
     buffer.update_priorities([3, 5, 3], [9.5, 1.5, 0.5])
 
-    shares = buffer.prioritization.probabilities(np.array([0, 3, 5]))
+    shares = probabilities_in(buffer, np.array([0, 3, 5]))
     np.testing.assert_allclose(shares / shares[0], [1, 1, 2])
 
 
@@ -316,7 +320,7 @@ def test_an_empty_update_changes_nothing():
 
     buffer.update_priorities([], [])
 
-    assert (buffer.prioritization.probabilities(np.arange(10)) == 1 / 10).all()
+    assert (probabilities_in(buffer, np.arange(10)) == 1 / 10).all()
 
 
 def test_two_batches_may_be_drawn_before_one_is_updated():
@@ -326,7 +330,7 @@ def test_two_batches_may_be_drawn_before_one_is_updated():
     buffer.update_priorities(second.slots, np.full(8, 4.0))
     buffer.update_priorities(first.slots, np.full(8, 2.0))
 
-    shares = buffer.prioritization.probabilities(np.arange(40)) * 40
+    shares = probabilities_in(buffer, np.arange(40)) * 40
     drawn_twice = set(first.slots) & set(second.slots)
     for slot in set(second.slots) - drawn_twice:
         assert shares[slot] / shares.min() == pytest.approx(5.0)
@@ -341,13 +345,13 @@ def test_an_error_that_comes_after_the_ring_has_wrapped_leaves_the_newer_transit
 
     buffer.update_priorities(batch.slots, np.full(16, 50.0))
 
-    shares = buffer.prioritization.probabilities(np.arange(16))
+    shares = probabilities_in(buffer, np.arange(16))
     late = np.arange(16) < 4
     drawn = np.isin(np.arange(16), batch.slots)
     assert drawn[late].any()
     assert (shares[drawn & ~late] > 40 * shares[late].max()).all()
     buffer.update_priorities(np.arange(4), np.full(4, 50.0))
-    assert buffer.prioritization.probabilities(np.arange(4)) == pytest.approx(shares.max(), rel=0.9)
+    assert probabilities_in(buffer, np.arange(4)) == pytest.approx(shares.max(), rel=0.9)
 
 
 @pytest.mark.parametrize("is_emptied", [False, True])
@@ -361,7 +365,7 @@ def test_no_error_of_any_batch_that_was_drawn_before_reaches_the_newer_transitio
 ):
     buffer = make(2, size=2, alpha=1.0)
     for slots in drawn:
-        buffer._draw_log.draw(np.array(slots))
+        buffer.sampler._pending.sample(np.array(slots))
     if is_emptied:
         buffer.reset()
     fill(buffer, 2, first=2)
@@ -371,7 +375,7 @@ def test_no_error_of_any_batch_that_was_drawn_before_reaches_the_newer_transitio
 
     assert buffer.prioritization.largest_priority == 1.0
     buffer.update_priorities([0, 1], [5.0, 3.0])
-    assert buffer.prioritization.probabilities(np.arange(2)) == pytest.approx([5 / 8, 3 / 8])
+    assert probabilities_in(buffer, np.arange(2)) == pytest.approx([5 / 8, 3 / 8])
 
 
 def test_a_batch_that_is_handed_over_in_halves_may_be_overwritten_in_between():
@@ -453,15 +457,20 @@ def test_a_bad_update_is_refused_and_the_buffer_samples_as_if_it_had_not_been_ma
     assert_same_batch(buffer.sample(8), twin.sample(8))
     assert buffer.prioritization.largest_priority == twin.prioritization.largest_priority
     everyone = np.arange(10)
-    shares = [one.prioritization.probabilities(everyone).tolist() for one in (buffer, twin)]
+    shares = [probabilities_in(one, everyone).tolist() for one in (buffer, twin)]
     assert shares[0] == shares[1]
 
 
 @pytest.mark.parametrize(
     ("options", "n_rows", "batch_size", "complaint"),
     [
-        ({}, 0, 4, "needs 1 drawable transitions at the least, got 0"),
-        ({"size": 1, **MEMORY_OPTIMISED}, 3, 1, "needs 1 drawable transitions at the least, got 0"),
+        ({}, 0, 4, "needs 1 transitions that can be sampled at the least, got 0"),
+        (
+            {"size": 1, **MEMORY_OPTIMISED},
+            3,
+            1,
+            "needs 1 transitions that can be sampled at the least, got 0",
+        ),
         ({"replacement": False}, 3, 4, r"False \(a larger learning_starts helps\), got 3"),
         ({"replacement": False, "size": 3}, 3, 4, r"False \(a larger buffer_size helps\), got 3"),
         ({"replacement": False, "size": 4, **MEMORY_OPTIMISED}, 9, 4, "larger buffer_size helps"),
@@ -580,16 +589,22 @@ class AsDocumented(Proportional):
         td_error_clip,
         initial_priority,
         new_priority,
-        track_smallest,
+        power,
     ):
-        super().__init__(n_slots, alpha=alpha, eps=eps, track_smallest=track_smallest)
+        super().__init__(n_slots, alpha=alpha * power, eps=eps)
         self.rest = (td_error_clip, initial_priority, new_priority)
 
 
 def test_a_class_of_ones_own_is_called_with_the_documented_options():
-    buffer = make(4, prioritization=AsDocumented, alpha=0.3, weight_normalization="buffer")
+    buffer = make(
+        4,
+        prioritization=AsDocumented,
+        prioritization_kwargs={"power": 0.5},
+        alpha=0.3,
+        weight_normalization="buffer",
+    )
 
-    assert buffer.prioritization.alpha == 0.3
+    assert buffer.prioritization.alpha == 0.15
     assert buffer.prioritization.rest == (None, 1.0, "max_seen")
     assert buffer.sample(2).weights.max() <= 1
 
@@ -653,7 +668,7 @@ def test_a_saved_and_loaded_buffer_goes_on_as_one_that_was_not(options):
         for one, batch in ((buffer, left), (restored, right)):
             one.update_priorities(batch.slots, batch.rewards - 40)
     everyone = np.arange(64)
-    shares = [one.prioritization.probabilities(everyone).tolist() for one in (buffer, restored)]
+    shares = [probabilities_in(one, everyone).tolist() for one in (buffer, restored)]
     assert shares[0] == shares[1]
 
 
@@ -675,8 +690,8 @@ def test_a_prioritization_may_be_any_class_that_obeys_the_protocol():
         def update(self, slots, td_errors):
             self.updates.append((slots.tolist(), td_errors.tolist()))
 
-        def draw(self, scheme, batch_size, uniforms):
-            return Draw(np.full(batch_size, self.newest), np.ones(batch_size), np.nan)
+        def sample(self, scheme, batch_size, uniforms, *, with_smallest=False):
+            return SampledSlots(np.full(batch_size, self.newest), np.ones(batch_size))
 
     buffer = make(7, prioritization=Newest, alpha=0.3)
     batch = buffer.sample(3)

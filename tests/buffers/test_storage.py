@@ -203,14 +203,14 @@ def test_gathered_tensors_do_not_share_memory_with_the_storage():
     assert buffer.dones.max() == 0
 
 
-def test_the_barred_row_is_the_write_head_of_full_memory_optimised_storage():
+def test_the_excluded_row_is_the_write_head_of_full_memory_optimised_storage():
     options = {"optimize_memory_usage": True, "handle_timeout_termination": False}
     buffer = SlotReplayBuffer(8, BOX, TWO_ACTIONS, "cpu", n_envs=2, **options)
 
     heads = []
     for step in range(6):
         fill(buffer, 1, first=step)
-        heads.append((buffer.barred_row, buffer.n_drawable))
+        heads.append((buffer.excluded_row, buffer.n_sampleable))
 
     assert heads == [(None, 2), (None, 4), (None, 6), (0, 6), (1, 6), (2, 6)]
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from sb3_per.experiments.cliffwalk.memory import discount, memory, transitions, true_values
-from sb3_per.prioritization.base import importance_weights
 from sb3_per.prioritization.proportional import Proportional
-from sb3_per.prioritization.sampling import Scheme
+from sb3_per.prioritization.sampler import importance_weights
+from sb3_per.prioritization.sampling import SamplingScheme
 
 REWARDS = np.repeat([10.0, 0.0], [100, 900])
 
@@ -19,11 +19,11 @@ REWARDS = np.repeat([10.0, 0.0], [100, 900])
 def learned_value(alpha, beta, normalization="batch", n_updates=40_000, solved=()):
     """Tabular Q-learning: batches of 32, step size 0.01, the mean over the last quarter."""
     random, values = np.random.default_rng(0), []
-    proportional = Proportional(1000, alpha=alpha, track_smallest=True)
+    proportional = Proportional(1000, alpha=alpha)
     proportional.insert(np.arange(1000))
     value = 0.0
     for _ in range(n_updates):
-        draw = proportional.draw(Scheme(), 32, random.random(32))
+        draw = proportional.sample(SamplingScheme(), 32, random.random(32), with_smallest=True)
         reference = {
             "batch": draw.probabilities.min(),
             "buffer": draw.smallest_probability,
@@ -76,7 +76,7 @@ def distance_from_truth(alpha, betas, seed):
     proportional.insert(np.arange(len(kinds)))
     values, squares = np.zeros(2 * n), []
     for beta in np.linspace(*betas, n_updates):
-        draw = proportional.draw(Scheme(), 32, random.random(32))
+        draw = proportional.sample(SamplingScheme(), 32, random.random(32))
         weights = importance_weights(draw.probabilities, draw.probabilities.min(), beta)[:, 0]
         drawn = kinds[draw.slots]
         best = np.append(values.reshape(n, 2).max(axis=1), 0.0)  # 0 behind the end, at -1

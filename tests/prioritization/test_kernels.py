@@ -44,7 +44,7 @@ NOTHING_TO_WRITE_TO = """
 import warnings
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    from sb3_per.prioritization.base import smallest
+    from sb3_per.prioritization.sampler import smallest
 import numpy as np
 print(smallest(np.array([3.0, 2.0])), *[str(warning.message) for warning in caught])
 """

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from naive import NaiveProportional, drive_both
 
 from sb3_per.prioritization.proportional import Proportional
-from sb3_per.prioritization.sampling import Scheme
+from sb3_per.prioritization.sampling import SamplingScheme
 
 N_SLOTS = 20
 ALL_SLOTS = np.arange(N_SLOTS)
@@ -83,11 +83,13 @@ def test_max_seen_remembers_a_priority_that_is_gone_and_max_stored_does_not():
 
 
 def test_draws_come_with_the_probabilities_of_their_slots():
-    proportional = Proportional(8, track_smallest=True)
+    proportional = Proportional(8)
     proportional.insert(np.arange(5))
     proportional.update(np.arange(5), np.array([0.1, 5.0, 0.01, 2.0, 1.0]))
 
-    draw = proportional.draw(Scheme(), 64, np.random.default_rng(0).random(64))
+    draw = proportional.sample(
+        SamplingScheme(), 64, np.random.default_rng(0).random(64), with_smallest=True
+    )
 
     assert (draw.probabilities == proportional.probabilities(draw.slots)).all()
     assert draw.smallest_probability == proportional.probabilities(np.array([2]))[0]

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from naive import NaiveRanks, drive_both
 
 from sb3_per.prioritization.rank_based import RankBased
-from sb3_per.prioritization.sampling import Scheme
+from sb3_per.prioritization.sampling import SamplingScheme
 
 N_SLOTS = 70
 EVERYONE = np.arange(N_SLOTS)
@@ -71,8 +71,8 @@ def test_independent_draws_follow_the_ranks(n_slots):
     td_errors = np.random.default_rng(n_slots).permutation(n_slots) + 1.0
     rank_based, n_draws = ranked(td_errors, alpha=0.7), 400_000
 
-    drawn = rank_based.draw(
-        Scheme(stratified=False), n_draws, np.random.default_rng(1).random(n_draws)
+    drawn = rank_based.sample(
+        SamplingScheme(stratified=False), n_draws, np.random.default_rng(1).random(n_draws)
     )
 
     powers = (n_slots + 1 - td_errors) ** -0.7
@@ -86,7 +86,9 @@ def test_the_same_test_rejects_a_slightly_smaller_alpha(n_slots):
     td_errors = np.random.default_rng(n_slots).permutation(n_slots) + 1.0
     wrong, n_draws = ranked(td_errors, alpha=0.65), 400_000
 
-    drawn = wrong.draw(Scheme(stratified=False), n_draws, np.random.default_rng(1).random(n_draws))
+    drawn = wrong.sample(
+        SamplingScheme(stratified=False), n_draws, np.random.default_rng(1).random(n_draws)
+    )
 
     powers = (n_slots + 1 - td_errors) ** -0.7
     counts = np.bincount(drawn.slots, minlength=n_slots)
@@ -102,7 +104,7 @@ def test_the_drawn_distribution_stays_exact_under_live_updates():
 
     for _ in range(20):
         for _ in range(30):
-            slots = rank_based.draw(Scheme(), 32, random.random(32)).slots
+            slots = rank_based.sample(SamplingScheme(), 32, random.random(32)).slots
             new_errors = random.exponential(size=32)
             rank_based.update(slots, new_errors)
             td_errors[slots] = new_errors
@@ -122,9 +124,9 @@ def test_clipped_errors_tie_and_their_priorities_are_bounded():
 
 
 def test_the_smallest_probability_is_that_of_the_last_rank():
-    rank_based = ranked([3.0, 1.0, 2.0], alpha=1.0, track_smallest=True)
+    rank_based = ranked([3.0, 1.0, 2.0], alpha=1.0)
 
-    drawn = rank_based.draw(Scheme(), 4, np.full(4, 0.5))
+    drawn = rank_based.sample(SamplingScheme(), 4, np.full(4, 0.5), with_smallest=True)
 
     assert drawn.smallest_probability == rank_based.probabilities(np.array([1]))[0]
 
@@ -139,7 +141,7 @@ def test_removed_slots_are_not_drawn_and_their_ranks_move_up():
 
 
 def test_an_eps_is_refused_with_the_reason():
-    with pytest.raises(ValueError, match=r"eps must stay .* changes no rank, got 0.01"):
+    with pytest.raises(ValueError, match=r"eps must stay .* cannot affect ranks, got 0.01"):
         RankBased(4, eps=0.01)
 
 

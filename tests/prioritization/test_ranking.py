@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from naive import NaiveOrder
 
 from sb3_per.prioritization import rank_tree
-from sb3_per.prioritization.ranking import OrderedSlots
+from sb3_per.prioritization.ranking import Ranking
 
 
 def check_valid(order):
@@ -59,7 +59,7 @@ def operations(draw):
 @given(operations())
 def test_slots_are_in_the_order_of_a_sorted_list(given_operations):
     n_slots, steps = given_operations
-    order, naive = OrderedSlots(n_slots), NaiveOrder(n_slots)
+    order, naive = Ranking(n_slots), NaiveOrder(n_slots)
 
     for name, argument in steps:
         if name == "remove":
@@ -89,7 +89,7 @@ PRIORITIES = {
 def test_order_and_invariants_hold_through_splits_and_new_layouts(kind):
     """Twelve thousand places among 3000 slots: two levels of inner nodes."""
     random = np.random.default_rng(0)
-    order, naive = OrderedSlots(3000), NaiveOrder(3000)
+    order, naive = Ranking(3000), NaiveOrder(3000)
 
     for _ in range(120):
         slots = random.integers(3000, size=100)
@@ -107,7 +107,7 @@ def test_order_and_invariants_hold_through_splits_and_new_layouts(kind):
 def test_leaves_are_laid_out_anew_before_they_run_out(monkeypatch):
     """Slots that always move between two places leave emptied leaves behind."""
     random = np.random.default_rng(0)
-    order = OrderedSlots(2000)
+    order = Ranking(2000)
     n_leaves = []
 
     for level in range(300):
@@ -122,7 +122,7 @@ def test_leaves_are_laid_out_anew_before_they_run_out(monkeypatch):
 
 
 def test_new_slots_at_the_top_fill_leaves():
-    order = OrderedSlots(48_000)
+    order = Ranking(48_000)
 
     order.place(np.arange(48_000), np.ones(48_000))
 
@@ -130,14 +130,14 @@ def test_new_slots_at_the_top_fill_leaves():
 
 
 def test_the_largest_priority_is_that_of_rank_zero():
-    order = OrderedSlots(10)
+    order = Ranking(10)
     order.place(np.arange(3), np.array([2.0, 7.0, 5.0]))
 
     assert order.largest_priority == 7.0
 
 
 def test_clearing_takes_out_all_slots():
-    order = OrderedSlots(500)
+    order = Ranking(500)
     order.place(np.arange(500), np.ones(500))
 
     order.clear()
@@ -149,7 +149,7 @@ def test_clearing_takes_out_all_slots():
 
 def test_a_pickled_order_goes_on_as_before():
     random = np.random.default_rng(0)
-    order = OrderedSlots(500)
+    order = Ranking(500)
     order.place(np.arange(500), random.random(500))
 
     restored = pickle.loads(pickle.dumps(order))
@@ -163,6 +163,6 @@ def test_a_pickled_order_goes_on_as_before():
 
 
 def test_at_most_forty_bytes_a_slot():
-    tree = OrderedSlots(1_000_000)._tree
+    tree = Ranking(1_000_000)._tree
 
     assert sum(array.nbytes for array in tree) <= 40 * 1_000_000

@@ -6,21 +6,22 @@ from frequencies import SIGNIFICANCE, chi_square_p_value
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sb3_per.prioritization.sampling import Scheme
+from sb3_per.prioritization.sampling import SamplingScheme
 from sb3_per.prioritization.sum_tree import SumTree
 
-ALL_SCHEMES = [Scheme(*flags) for flags in itertools.product([True, False], repeat=2)]
+ALL_SCHEMES = [SamplingScheme(*flags) for flags in itertools.product([True, False], repeat=2)]
 DISTINCT = [scheme for scheme in ALL_SCHEMES if not scheme.replacement]
 
 
 def tree_of(weights):
-    tree = SumTree(len(weights), track_extremes=True)
+    tree = SumTree(len(weights))
     tree.set(np.arange(len(weights)), np.asarray(weights, dtype=np.float64))
     return tree
 
 
 def draw(scheme, tree, batch_size, random):
-    return scheme.draw(tree, batch_size, random.random(scheme.n_uniforms(batch_size)))
+    uniforms = random.random(scheme.n_uniforms(batch_size))
+    return scheme.sample(tree, batch_size, uniforms, with_smallest=True)
 
 
 def spread_weights(n_leaves):
@@ -36,7 +37,9 @@ def test_independent_draws_follow_the_weights(n_leaves):
     weights = spread_weights(n_leaves)
     n_draws = 400_000
 
-    drawn = draw(Scheme(stratified=False), tree_of(weights), n_draws, np.random.default_rng(1))
+    drawn = draw(
+        SamplingScheme(stratified=False), tree_of(weights), n_draws, np.random.default_rng(1)
+    )
 
     counts = np.bincount(drawn.slots, minlength=n_leaves)
     assert counts[weights == 0].sum() == 0
@@ -47,7 +50,7 @@ def test_independent_draws_follow_the_weights(n_leaves):
 def test_the_same_test_rejects_a_sampler_that_takes_the_neighbour_one_time_in_twenty(n_leaves):
     weights = spread_weights(n_leaves)
     random = np.random.default_rng(1)
-    drawn = draw(Scheme(stratified=False), tree_of(weights), 400_000, random).slots
+    drawn = draw(SamplingScheme(stratified=False), tree_of(weights), 400_000, random).slots
 
     wrong = np.where(random.random(len(drawn)) < 0.05, (drawn + 1) % n_leaves, drawn)
 
@@ -61,7 +64,7 @@ def test_strata_draw_each_leaf_as_often_as_its_mass_demands(n_leaves, batch_size
     weights = spread_weights(n_leaves)
     demanded = batch_size * weights / weights.sum()
 
-    drawn = draw(Scheme(), tree_of(weights), batch_size, np.random.default_rng(1))
+    drawn = draw(SamplingScheme(), tree_of(weights), batch_size, np.random.default_rng(1))
 
     counts = np.bincount(drawn.slots, minlength=n_leaves)
     # A leaf fills all strata but the two at its ends, or none and touches one or two.
@@ -112,7 +115,7 @@ def test_draws_one_by_one_have_the_distribution_of_numpys_choice_without_replace
 
     counts = np.zeros(len(pairs))
     for _ in range(n_batches):
-        slots = draw(Scheme(stratified=False, replacement=False), tree, 2, random).slots
+        slots = draw(SamplingScheme(stratified=False, replacement=False), tree, 2, random).slots
         counts[pairs.index(tuple(slots.tolist()))] += 1
 
     assert chi_square_p_value(counts, np.array(list(chances.values()))) > SIGNIFICANCE
@@ -155,7 +158,7 @@ def test_systematic_probabilities_are_worked_out_by_hand():
     # 10 of 16 fills a stratum of 16 / 3 and is certain; the others share two draws from 6.
     tree = tree_of([10.0, 3.0, 1.0, 2.0])
 
-    drawn = draw(Scheme(replacement=False), tree, 3, np.random.default_rng(0))
+    drawn = draw(SamplingScheme(replacement=False), tree, 3, np.random.default_rng(0))
 
     by_slot = dict(zip(drawn.slots.tolist(), drawn.probabilities.tolist(), strict=True))
     # 3 of 6 fills a stratum of 3: certain as well; then one draw from 1 and 2.

@@ -23,7 +23,7 @@ def tree_of(weights, **kwargs):
 def written_twins(draw):
     """A tree and its naive twin after the same random writes, some leaves never written."""
     n_leaves = draw(st.integers(1, 600))
-    tree, naive = SumTree(n_leaves, track_extremes=True), NaiveTree(n_leaves)
+    tree, naive = SumTree(n_leaves), NaiveTree(n_leaves)
     leaf = st.integers(0, n_leaves - 1)
     for writes in draw(st.lists(st.lists(st.tuples(leaf, whole_weights), max_size=40), max_size=8)):
         leaves, weights = [leaf for leaf, _ in writes], [weight for _, weight in writes]
@@ -38,8 +38,8 @@ def test_total_and_extremes_are_those_of_the_leaves(twins):
 
     assert tree.leaf_weights.tolist() == naive.weights
     assert tree.total == sum(naive.weights)
-    assert tree.smallest == min(naive.positive, default=np.inf)
-    assert tree.largest == max(naive.weights)
+    assert tree.smallest() == min(naive.positive, default=np.inf)
+    assert tree.largest() == max(naive.weights)
 
 
 @given(written_twins(), st.lists(st.floats(0, 1), min_size=1, max_size=50))
@@ -148,27 +148,35 @@ def test_a_tree_needs_a_leaf():
         SumTree(0)
 
 
-def test_extremes_have_to_be_asked_for():
-    with pytest.raises(ValueError, match="track_extremes=True"):
-        _ = tree_of([1.0]).smallest
+def test_extremes_are_right_whether_they_are_tracked_from_the_start_or_later():
+    early, late = SumTree(100), tree_of(np.arange(100))
+    early.track()
+    early.set(np.arange(100), np.arange(100.0))
+
+    for tree in (early, late):
+        assert (tree.smallest(), tree.largest()) == (1, 99)
+        tree.set(np.array([99, 1]), np.array([5.0, 0.0]))
+        assert (tree.smallest(), tree.largest()) == (2, 98)
 
 
 def test_clearing_forgets_weights_and_extremes():
-    tree = tree_of(np.arange(100), track_extremes=True)
+    tree = tree_of(np.arange(100))
+    tree.track()
 
     tree.clear()
 
-    assert (tree.total, tree.largest, tree.smallest) == (0, 0, np.inf)
+    assert (tree.total, tree.largest(), tree.smallest()) == (0, 0, np.inf)
 
 
 def test_a_pickled_tree_finds_and_takes_weights_as_before():
-    tree = tree_of(np.arange(1000), track_extremes=True)
+    tree = tree_of(np.arange(1000))
+    tree.track()
 
     restored = pickle.loads(pickle.dumps(tree))
     restored.set(np.array([1]), np.array([5000.0]))
 
     assert restored.total == tree.total + 4999
-    assert restored.largest == 5000
+    assert restored.largest() == 5000
     assert (restored.find(np.array([0.0, 5000.0])) == [1, 2]).all()
 
 

@@ -42,3 +42,9 @@ def fill(buffer, n_rows, *, first=0, done_at=(), truncated_at=()):
             [{"TimeLimit.truncated": was_cut} for was_cut in truncated],
         )
     return buffer
+
+
+def probabilities_in(buffer, slots):
+    """P(i) of slots by priority, with the rows that were added since the last sample."""
+    buffer.hand_over_new_rows()
+    return buffer.prioritization.probabilities(slots)

@@ -12,12 +12,14 @@ from sb3_per.prioritization.rank_based import RankBased
 
 def check_valid(buffer):
     """:raises AssertionError: if a buffer broke one of the promises of its class."""
+    buffer.hand_over_new_rows()
     shares = buffer.prioritization.probabilities(np.arange(buffer.n_slots))
     drawable = np.arange(buffer.n_slots) < buffer.n_stored
-    if buffer.barred_row is not None:
-        drawable[buffer.slots_of(buffer.barred_row)] = False
+    if buffer.excluded_row is not None:
+        drawable[buffer.slots_of(buffer.excluded_row)] = False
     assert (shares > 0).tolist() == drawable.tolist(), "drawable and drawn differ"
-    if buffer.n_drawable:
+    assert buffer.sampler.n_sampleable == buffer.n_sampleable == drawable.sum()
+    if buffer.n_sampleable:
         assert math.isclose(math.fsum(shares), 1.0, rel_tol=1e-9), "probabilities do not add up"
     check = {Proportional: check_proportional, RankBased: check_ranks}
     check.get(type(buffer.prioritization), lambda prioritization: None)(buffer.prioritization)
@@ -73,6 +75,8 @@ def assert_same_batch(left, right):
 
 def assert_same_buffer(left, right):
     """What is stored in two buffers, and how it would be drawn, is the same bit by bit."""
+    left.hand_over_new_rows()
+    right.hand_over_new_rows()
     ours, theirs = left.storage(), right.storage()
     assert ours.keys() == theirs.keys()
     for name in ours:

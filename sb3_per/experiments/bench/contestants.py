@@ -11,7 +11,7 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from sb3_per.buffers.prioritized import PrioritizedReplayBuffer
 from sb3_per.prioritization.proportional import Proportional
 from sb3_per.prioritization.rank_based import RankBased
-from sb3_per.prioritization.sampling import Scheme
+from sb3_per.prioritization.sampling import SamplingScheme
 
 ALPHA, BETA = 0.6, 0.4
 ACTIONS = spaces.Discrete(4)
@@ -21,7 +21,7 @@ class Contestant(Protocol):
     """A full buffer, or the structure that finds out whom to draw."""
 
     def sample(self, batch_size: int) -> Any:
-        """Draw; returns what ``update`` wants to know of the batch."""
+        """SampledSlots; returns what ``update`` wants to know of the batch."""
 
     def update(self, drawn: Any, td_errors: NDArray[np.float32]) -> None:
         """Give the drawn transitions new TD errors, shape (B,)."""
@@ -79,13 +79,13 @@ class Bare:
 
     def __init__(self, kind: Callable[[int], Proportional | RankBased], capacity: int) -> None:
         self._prioritization, self._capacity = kind(capacity), capacity
-        self._generator, self._scheme = np.random.default_rng(0), Scheme()
+        self._generator, self._scheme = np.random.default_rng(0), SamplingScheme()
         self._prioritization.insert(np.arange(capacity))
         self._next = 0
 
     def sample(self, batch_size: int) -> Any:
         uniforms = self._generator.random(batch_size)
-        return self._prioritization.draw(self._scheme, batch_size, uniforms).slots
+        return self._prioritization.sample(self._scheme, batch_size, uniforms).slots
 
     def update(self, drawn: Any, td_errors: NDArray[np.float32]) -> None:
         self._prioritization.update(drawn, td_errors.astype(np.float64))

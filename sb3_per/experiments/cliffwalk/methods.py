@@ -11,7 +11,7 @@ from sb3_per.experiments.cliffwalk.memory import memory
 from sb3_per.prioritization.base import Prioritization
 from sb3_per.prioritization.proportional import Proportional
 from sb3_per.prioritization.rank_based import RankBased
-from sb3_per.prioritization.sampling import Scheme
+from sb3_per.prioritization.sampling import SamplingScheme
 from sb3_per.prioritization.sum_tree import IntArray
 
 HAS_BIAS = {"tabular": False, "linear": True}
@@ -81,7 +81,7 @@ def prioritized(
     priorities.insert(np.arange(len(kinds)))
     while _goes_on(learner):
         uniforms = np.zeros(1) if greedy else random.random(1)
-        slots = priorities.draw(Scheme(), 1, uniforms).slots
+        slots = priorities.sample(SamplingScheme(), 1, uniforms).slots
         priorities.update(slots, learner.replay(kinds[slots]))
 
 

@@ -1,0 +1,274 @@
+"""Samples slots by priority: scheme, random numbers, weights, and which TD errors are awaited."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sb3_per.prioritization.base import Prioritization
+from sb3_per.prioritization.compilation import kernel
+from sb3_per.prioritization.names import resolve_prioritization
+from sb3_per.prioritization.pending_updates import PendingUpdates
+from sb3_per.prioritization.sampling import SampledSlots, SamplingScheme
+from sb3_per.prioritization.sum_tree import FloatArray, IntArray, SumTree
+from sb3_per.rules import fixed, require, require_bool, require_fraction
+
+NORMALIZATIONS = ("batch", "buffer", "mean", "none")
+
+
+class SampledBatch(NamedTuple):
+    """Slots and the importance-sampling weights of their transitions."""
+
+    slots: IntArray  # (B,)
+    weights: NDArray[np.float32]  # (B, 1)
+
+
+class PrioritizedSampler:
+    """
+    Samples slots by priority (Schaul et al. 2016), a share of each batch uniformly if asked to.
+
+    Invariant: a slot can be sampled from ``insert`` until ``remove`` or ``clear``, and never
+    otherwise. The caller has checked the arguments.
+
+    :param n_slots: Number of slots.
+    :param prioritization: A name, or a class that obeys ``Prioritization``.
+    :param prioritization_kwargs: Options of that class alone; None for none.
+    :param uniform_share: The part of each batch that is sampled uniformly, in [0, 1].
+    :param weight_normalization: What weights are divided by: the largest of the ``"batch"``, the
+        largest that any slot could have (``"buffer"``), the ``"mean"`` of the batch, or nothing
+        (``"none"``).
+    :param stratified: As for ``SamplingScheme``.
+    :param replacement: As for ``SamplingScheme``; ``uniform_share`` needs it to be True.
+    :param generator: Random numbers.
+    :param options: The options that all prioritizations share, alpha among them.
+    :raises ValueError: for an option out of its range.
+    """
+
+    uniform_share: float = fixed("uniform_share")
+    weight_normalization: Literal["batch", "buffer", "mean", "none"] = fixed("weight_normalization")
+
+    def __init__(
+        self,
+        n_slots: int,
+        *,
+        generator: np.random.Generator,
+        prioritization: str | Callable[..., Prioritization] = "proportional",
+        prioritization_kwargs: dict[str, Any] | None = None,
+        uniform_share: float = 0.0,
+        weight_normalization: Literal["batch", "buffer", "mean", "none"] = "batch",
+        stratified: bool = True,
+        replacement: bool = True,
+        **options: Any,
+    ) -> None:
+        kind = resolve_prioritization(prioritization)
+        own_options = {} if prioritization_kwargs is None else prioritization_kwargs
+        check_options(own_options, uniform_share, weight_normalization, replacement)
+        require_bool("stratified", stratified)
+        self.prioritization = kind(n_slots, **options, **own_options)
+        self.prioritization_kwargs = dict(own_options)
+        self.uniform_share = float(uniform_share)
+        self.weight_normalization = weight_normalization
+        self.scheme = SamplingScheme(bool(stratified), bool(replacement))
+        self.scheme.compile_kernels()
+        compile_kernels()
+        self.generator = generator
+        self.n_sampleable = 0  # N: how many slots are inserted
+        self._pending = PendingUpdates(n_slots)
+        # 1 for every inserted slot: uniform sampling over them, in the order of slots.
+        self._inserted = SumTree(n_slots) if self.uniform_share > 0 else None
+
+    def insert(self, slots: IntArray) -> None:
+        """Insert new transitions, shape (n,), each slot named once; the newest come last."""
+        self.n_sampleable += self._pending.insert(slots)
+        self.prioritization.insert(slots)
+        if self._inserted is not None:
+            self._inserted.set(slots, np.ones(len(slots)))
+
+    def remove(self, slots: IntArray) -> None:
+        """Keep slots, shape (n,), from being sampled; TD errors that they await will be late."""
+        self.n_sampleable -= self._pending.remove(slots)
+        self.prioritization.remove(slots)
+        if self._inserted is not None:
+            self._inserted.set(slots, np.zeros(len(slots)))
+
+    def clear(self) -> None:
+        """Forget all slots and priorities; TD errors that are awaited will be late."""
+        self._pending.remove(np.arange(len(self._pending.states)))
+        self.n_sampleable = 0
+        self.prioritization.clear()
+        if self._inserted is not None:
+            self._inserted.clear()
+
+    def sample(self, batch_size: int, beta: float) -> SampledBatch:
+        """
+        Sample slots, in O(B log n_slots).
+
+        :param batch_size: B, at least 1; without replacement at most ``n_sampleable``.
+        :param beta: Exponent of the weights (N * P)^-beta, in [0, 1].
+        """
+        if self._inserted is not None:
+            sampled = self._sample_mixture(batch_size, self._inserted)
+        else:
+            uniforms = self.generator.random(self.scheme.n_uniforms(batch_size))
+            sampled = self._sample_by_priority(batch_size, uniforms)
+        self._pending.sample(sampled.slots)
+        return SampledBatch(sampled.slots, self._weights(sampled, beta))
+
+    def _sample_by_priority(self, batch_size: int, uniforms: FloatArray) -> SampledSlots:
+        with_smallest = self.weight_normalization == "buffer"
+        return self.prioritization.sample(
+            self.scheme, batch_size, uniforms, with_smallest=with_smallest
+        )
+
+    def _sample_mixture(self, batch_size: int, inserted: SumTree) -> SampledSlots:
+        """
+        Sample a share of the batch uniformly and the rest by priority.
+
+        Each slot gets its probability under the mixture, whichever part it came from: the balance
+        heuristic (Veach & Guibas 1995). The number of uniform samples is share * B, rounded up or
+        down at random so that it is share * B on average: so the probabilities are exact for every
+        share, and no weight exceeds share^-beta.
+        """
+        share, uniforms = self.uniform_share, self.generator.random(batch_size + 1)
+        n_uniform = min(int(share * batch_size + uniforms[-1]), batch_size)
+        n_prioritized = batch_size - n_uniform
+        slots, probabilities, least = [], [], 0.0
+        if n_prioritized > 0:
+            sampled = self._sample_by_priority(n_prioritized, uniforms[n_uniform:-1])
+            slots.append(sampled.slots)
+            probabilities.append(sampled.probabilities)
+            least = sampled.smallest_probability
+        if n_uniform > 0:
+            slots.append(self.scheme.sample(inserted, n_uniform, uniforms[:n_uniform]).slots)
+            probabilities.append(self.prioritization.probabilities(slots[-1]))
+        uniform = share / self.n_sampleable
+        return SampledSlots(
+            np.concatenate(slots),
+            uniform + (1 - share) * np.concatenate(probabilities),
+            uniform + (1 - share) * least,
+        )
+
+    def update(self, slots: IntArray, td_errors: FloatArray) -> None:
+        """
+        Set priorities from TD errors, both of shape (B,), in O(B log n_slots).
+
+        TD errors that come late are dropped: those of a slot whose transition was replaced or
+        removed after it was sampled. For a slot named twice the last one counts.
+        """
+        in_time, n_late = self._pending.settle(slots)
+        if n_late > 0:
+            slots, td_errors = slots[in_time], td_errors[in_time]
+        self.prioritization.update(slots, td_errors)
+
+    def are_late(self, slots: IntArray) -> NDArray[np.bool_]:
+        """Return which slots, shape (B,), await TD errors of earlier contents; any numbers."""
+        return self._pending.are_late(slots)
+
+    def probabilities(self, slots: IntArray) -> FloatArray:
+        """Return the probability of slots, shape (n,), for one sample of the mixture."""
+        by_priority = self.prioritization.probabilities(slots)
+        if self._inserted is None:
+            return by_priority
+        uniform = self._inserted.get(slots) / max(self.n_sampleable, 1)
+        mixture: FloatArray = self.uniform_share * uniform + (1 - self.uniform_share) * by_priority
+        return mixture
+
+    @property
+    def pending_states(self) -> NDArray[np.int8]:
+        """Which slots await TD errors, shape (n_slots,), to be stored and put back as it is."""
+        return self._pending.states
+
+    def options(self) -> dict[str, Any]:
+        """Return the options of this class, except for the prioritization and what it shares."""
+        return {
+            "uniform_share": self.uniform_share,
+            "weight_normalization": self.weight_normalization,
+            "prioritization_kwargs": dict(self.prioritization_kwargs),
+            **self.scheme._asdict(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """
+        Continue from a state of the prioritization; ``pending_states`` has been put back before.
+
+        :raises ValueError: for a state that does not fit.
+        """
+        self.prioritization.restore(state)
+        self.find_inserted()
+
+    def find_inserted(self) -> None:
+        """Ask the prioritization, which was put in place, which slots are inserted; O(N log N)."""
+        everything = np.arange(len(self._pending.states))
+        is_inserted = self.prioritization.probabilities(everything) > 0
+        self.n_sampleable = int(is_inserted.sum())
+        # What version 0.1.0 stored does not say which slots are not inserted.
+        self._pending.remove(everything[~is_inserted])
+        self._pending.insert(everything[is_inserted & (self._pending.states < 0)])
+        if self._inserted is not None:
+            self._inserted.set(everything, is_inserted.astype(np.float64))
+
+    def _weights(self, sampled: SampledSlots, beta: float) -> NDArray[np.float32]:
+        reference, divided_by = 1 / max(self.n_sampleable, 1), self.weight_normalization
+        if divided_by == "batch":
+            reference = smallest(sampled.probabilities)
+        elif divided_by == "buffer":
+            reference = sampled.smallest_probability
+        weights = importance_weights(sampled.probabilities, reference, beta)
+        if divided_by == "mean":
+            weights /= weights.mean()
+        return weights
+
+
+def check_options(
+    prioritization_kwargs: object,
+    uniform_share: float,
+    weight_normalization: str,
+    replacement: bool,
+) -> None:
+    """:raises ValueError: for an option of ``PrioritizedSampler`` out of its range."""
+    is_dict = isinstance(prioritization_kwargs, dict)
+    require(is_dict, "prioritization_kwargs must be a dict or None", prioritization_kwargs)
+    require_fraction("uniform_share", uniform_share)
+    rule = f"weight_normalization must be one of {NORMALIZATIONS}"
+    require(weight_normalization in NORMALIZATIONS, rule, weight_normalization)
+    require_bool("replacement", replacement)
+    rule = "uniform_share must be 0 with replacement=False, where no exact weights are known"
+    require(replacement or uniform_share == 0, rule, uniform_share)
+
+
+@kernel
+def importance_weights(
+    probabilities: FloatArray, reference: float, beta: float
+) -> NDArray[np.float32]:
+    """
+    Return importance-sampling weights (N * P)^-beta, divided by those of a reference: (reference /
+    P)^beta (Schaul et al. 2016, section 3.4).
+
+    :param probabilities: P(i) of each sampled slot, shape (B,), all > 0.
+    :param reference: The probability whose weight is 1: the smallest one to divide by the largest
+        weight, 1 / N to divide by nothing.
+    :param beta: 0 for no correction, 1 for full correction.
+    :return: Weights, shape (B, 1).
+    """
+    weights = np.empty((len(probabilities), 1), dtype=np.float32)
+    for i in range(len(probabilities)):
+        weights[i, 0] = (reference / probabilities[i]) ** beta
+    return weights
+
+
+@kernel
+def smallest(probabilities: FloatArray) -> float:
+    """Return the smallest probability, shape (B,); NumPy's own takes three times as long."""
+    least = np.inf
+    for i in range(len(probabilities)):
+        least = min(least, probabilities[i])
+    return least
+
+
+@cache
+def compile_kernels() -> None:
+    """Compile now, or load from numba's cache, so that no later call has to wait."""
+    importance_weights(np.ones(1), 1.0, 1.0)
+    smallest(np.ones(1))
