@@ -44,6 +44,8 @@ class PERDQN(PrioritizedAlgorithm, DQN):
         priorities.
     """
 
+    loss_threshold = 1.0  # of F.smooth_l1_loss
+
     @explain_unknown_arguments(ARGUMENT_HINTS)
     def __init__(
         self,

@@ -1,4 +1,5 @@
 import json
+import pickle
 import tracemalloc
 import warnings
 from functools import partial
