@@ -157,7 +157,7 @@ class Contrast(Section):
 
 class Suite(Section):
     """
-    A grid of cells: every variant in every environment with every seed from 0 to ``seeds`` - 1.
+    A grid of cells: every variant in every environment with every seed.
 
     :param baseline: The variant that the others are compared with.
     :param contrasts: Further comparisons, by what the variant adds.
@@ -166,10 +166,15 @@ class Suite(Section):
     name: str
     about: str
     seeds: AtLeastOne
+    first_seed: Annotated[int, Field(ge=0)] = 0
     baseline: str
     environments: Annotated[dict[str, Environment], Field(min_length=1)]
     variants: Annotated[dict[FolderName, Variant], Field(min_length=1)]
     contrasts: dict[str, Contrast] = {}
+
+    @property
+    def all_seeds(self) -> range:
+        return range(self.first_seed, self.first_seed + self.seeds)
 
     def variant_label(self, name: str) -> str:
         """Return what tables and figures call a variant."""
@@ -304,7 +309,7 @@ def cells(suite: Suite) -> list[Cell]:
     """Return the grid, seed by seed, so that what is done at any time is balanced."""
     return [
         Cell(variant, environment, seed, _settings(suite, variant, environment) | {"seed": seed})
-        for seed in range(suite.seeds)
+        for seed in suite.all_seeds
         for environment in suite.environments
         for variant in suite.variants
     ]

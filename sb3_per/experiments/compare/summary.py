@@ -102,7 +102,7 @@ def _scores(
     by_cell = {(run.cell.variant, run.cell.environment, run.cell.seed): run for run in runs}
     seeds = [
         seed
-        for seed in range(suite.seeds)
+        for seed in suite.all_seeds
         if all(
             (variant, name, seed) in by_cell
             for variant in (pair.variant, pair.over)
