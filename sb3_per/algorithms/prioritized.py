@@ -20,6 +20,7 @@ from sb3_per.algorithms.buffer_options import (
     require_matching_buffer,
     resolve_buffer_class,
 )
+from sb3_per.algorithms.metrics import Metrics
 from sb3_per.buffers.prioritized import PrioritizedReplayBuffer
 from sb3_per.rules import require, require_fraction, require_positive
 
@@ -121,6 +122,37 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         progress = 1.0 - self._current_progress_remaining
         betas = (self.beta_initial, self.beta_final)
         return float(np.interp(progress, (0.0, self.beta_fraction), betas))
+
+    def _log_prioritization(self, steps: list[Metrics]) -> None:
+        """Log beta, the largest priority, and the means of the metrics of gradient steps."""
+        self.logger.record("train/beta", self.replay_buffer.beta)
+        self.logger.record("train/priority_max", self.replay_buffer.prioritization.largest_priority)
+        for name in steps[0]._fields if steps else ():
+            values = [getattr(metrics, name) for metrics in steps]
+            self.logger.record(f"train/{name}", sum(values) / len(steps))
+
+    def learn(
+        self: SelfPrioritized,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        log_interval: int = 4,
+        tb_log_name: str | None = None,
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> SelfPrioritized:
+        """
+        Train as SB3 does; beta follows SB3's training progress.
+
+        :param tb_log_name: By default the name of the class, such as PERDQN.
+        """
+        return super().learn(
+            total_timesteps,
+            callback,
+            log_interval,
+            type(self).__name__ if tb_log_name is None else tb_log_name,
+            reset_num_timesteps,
+            progress_bar,
+        )
 
     def load_replay_buffer(
         self, path: str | pathlib.Path | io.BufferedIOBase, truncate_last_traj: bool = True

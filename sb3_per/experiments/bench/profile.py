@@ -15,9 +15,9 @@ from sb3_per.experiments.bench.train import TASKS, make
 # Job: functions that do it and call none of each other, by file (or nothing) and name.
 JOBS = {
     "optimizer step": (("optimizer.py", "wrapper"),),
-    "zero_grad": (("optimizer.py", "zero_grad"), ("gradients.py", "clear")),
+    "zero_grad": (("optimizer.py", "zero_grad"),),
     "backward": (("_tensor.py", "backward"),),
-    "clip gradients": (("clip_grad.py", "clip_grad_norm_"), ("gradients.py", "clip")),
+    "clip gradients": (("clip_grad.py", "clip_grad_norm_"),),
     "networks, in updates and predictions": (("policies.py", "forward"),),
     "buffer.sample": (
         ("buffers.py", "sample"),
