@@ -74,18 +74,10 @@ def argument_names(kind: type[Any]) -> list[str] | None:
     return None
 
 
-def keyword_only(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Return the parameters of a function that can be given by name alone."""
+def keyword_only(function: Callable[..., Any]) -> list[str]:
+    """Return the names of the arguments of a function that can be given by name alone."""
     every = inspect.signature(function).parameters.values()
-    return [each for each in every if each.kind is each.KEYWORD_ONLY]
-
-
-def spliced(function: Callable[..., Any], *others: Callable[..., Any]) -> inspect.Signature:
-    """Return all parameters of a function, then the keyword-only ones of others."""
-    parameters = [*inspect.signature(function).parameters.values()]
-    for other in others:
-        parameters += keyword_only(other)
-    return inspect.Signature(parameters)
+    return [each.name for each in every if each.kind is each.KEYWORD_ONLY]
 
 
 def _named_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:

@@ -149,13 +149,16 @@ class PERDQN(PrioritizedAlgorithm, DQN):
         batch = self.replay_buffer.sample(batch_size, env=self._vec_normalize_env)
         loss, td_errors = self._weighted_loss(batch)
         optimizer = self.policy.optimizer
-        optimizer.zero_grad()
+        parameters = [each for group in optimizer.param_groups for each in group["params"]]
+        for parameter in parameters:  # `optimizer.zero_grad()` takes 20 us longer
+            parameter.grad = None
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         # After `backward` has been launched: on a GPU this copy waits for all that came before.
         on_host = td_errors.cpu().numpy()  # (B, 1)
         # Before the step: TD errors that are not finite raise while the network is still whole.
         self.replay_buffer.update_priorities(batch.slots, on_host)
-        th.nn.utils.clip_grad_norm_(self.q_net.parameters(), self.max_grad_norm)
+        # Not `policy.parameters()`: walking through all modules takes longer than clipping.
+        th.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm)
         optimizer.step()
         weights = batch.weights.cpu().numpy().ravel()
         return metrics_of(loss.item(), on_host.ravel(), weights, self.loss_threshold)

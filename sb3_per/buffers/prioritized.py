@@ -6,8 +6,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch as th
+from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
-from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.type_aliases import TensorDict
 from stable_baselines3.common.vec_env import VecNormalize
 
@@ -19,7 +19,7 @@ from sb3_per.prioritization.sampler import PrioritizedSampler
 from sb3_per.prioritization.sampling import SamplingScheme
 from sb3_per.prioritization.sum_tree import IntArray
 from sb3_per.rules import require, require_fraction
-from sb3_per.signatures import keyword_only, spliced
+from sb3_per.signatures import explain_unknown_arguments, keyword_only
 
 # So many batches in a row without an update are no accident: two samples before one update may be.
 BATCHES_BEFORE_WARNING = 10
@@ -57,10 +57,11 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
     One thread may add transitions while another one samples and updates priorities. A transition
     that is overwritten at that very moment may be sampled half old, half new.
 
-    :param args: As for ``ReplayBuffer``: buffer_size, observation_space, action_space, device,
-        n_envs, ...
-    :param kwargs: As for ``SlotReplayBuffer``: ``n_steps`` and ``gamma``, and the rest of
-        ``ReplayBuffer``'s.
+    The arguments of ``ReplayBuffer`` come first, in its order, and mean the same.
+
+    :param n_steps: Steps in the return, as in ``NStepReplayBuffer``; not with
+        ``optimize_memory_usage``.
+    :param gamma: Discount factor of the n-step return, in [0, 1].
     :param prioritization: ``"proportional"``: P(i) from abs(TD error)^alpha; ``"rank"``: from its
         rank; ``"lap"``: from max(abs(TD error), threshold)^alpha (see
         ``sb3_per.prioritization.lap``); or a class of your own that obeys
@@ -89,9 +90,19 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
     :raises ValueError: for an option out of its range.
     """
 
+    @explain_unknown_arguments({})
     def __init__(
         self,
-        *args: Any,
+        buffer_size: int,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        device: th.device | str = "auto",
+        n_envs: int = 1,
+        optimize_memory_usage: bool = False,
+        handle_timeout_termination: bool = True,
+        *,
+        n_steps: int = 1,
+        gamma: float = 0.99,
         prioritization: str | Callable[..., Prioritization] = "proportional",
         prioritization_kwargs: dict[str, Any] | None = None,
         alpha: float = 0.6,
@@ -104,12 +115,21 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         weight_normalization: Literal["batch", "buffer", "mean", "none"] = "batch",
         stratified: bool = True,
         replacement: bool = True,
-        **kwargs: Any,
     ) -> None:
         rule = "td_error_clip must be a number or None (only an algorithm knows its loss)"
         require(td_error_clip != "loss", rule, td_error_clip)
         self.beta = beta
-        super().__init__(*args, **kwargs)
+        super().__init__(
+            buffer_size,
+            observation_space,
+            action_space,
+            device,
+            n_envs=n_envs,
+            optimize_memory_usage=optimize_memory_usage,
+            handle_timeout_termination=handle_timeout_termination,
+            n_steps=n_steps,
+            gamma=gamma,
+        )
         self.prioritization_options: dict[str, Any] = {
             "alpha": alpha,
             "eps": eps,
@@ -325,10 +345,8 @@ class PrioritizedDictReplayBuffer(  # type: ignore[misc]  # sample: see Prioriti
     """A ``PrioritizedReplayBuffer`` for Dict observations, with the same options."""
 
 
-# The options that prioritization adds to those of ``ReplayBuffer``.
-OPTION_NAMES = [each.name for each in keyword_only(PrioritizedReplayBuffer.__init__)]
-
-# What help() and editors show. Of the constructor: a class would pass it on to its subclasses.
-PrioritizedReplayBuffer.__init__.__signature__ = spliced(  # type: ignore[attr-defined]  # see there
-    ReplayBuffer.__init__, SlotReplayBuffer.__init__, PrioritizedReplayBuffer.__init__
-)
+# The options that prioritization adds to those of the storage.
+_OF_STORAGE = keyword_only(SlotReplayBuffer.__init__)
+OPTION_NAMES = [
+    name for name in keyword_only(PrioritizedReplayBuffer.__init__) if name not in _OF_STORAGE
+]

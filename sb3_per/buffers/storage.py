@@ -25,7 +25,8 @@ class SlotReplayBuffer(ReplayBuffer):
     environments at random. ``gather`` takes the place of SB3's ``_get_samples``, which is not
     called; nor is ``to_torch``, for batches that stay on the CPU.
 
-    :param args: As for ``ReplayBuffer``.
+    The arguments of ``ReplayBuffer`` come first, in its order, and mean the same.
+
     :param n_steps: Steps in the return, as in ``NStepReplayBuffer``; not with
         ``optimize_memory_usage``.
     :param gamma: Discount factor of the n-step return, in [0, 1].
@@ -33,14 +34,35 @@ class SlotReplayBuffer(ReplayBuffer):
 
     _n_added = 0
 
-    def __init__(self, *args: Any, n_steps: int = 1, gamma: float = 0.99, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        buffer_size: int,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        device: th.device | str = "auto",
+        n_envs: int = 1,
+        optimize_memory_usage: bool = False,
+        handle_timeout_termination: bool = True,
+        *,
+        n_steps: int = 1,
+        gamma: float = 0.99,
+    ) -> None:
         require_whole("n_steps", n_steps)
         require_fraction("gamma", gamma)
-        space = kwargs.get("observation_space", args[1] if len(args) > 1 else None)
-        is_for_dict = isinstance(self, DictReplayBuffer)
+        is_for_dict = isinstance(self, DictReplayBuffer) or not isinstance(
+            observation_space, spaces.Dict
+        )
         rule = "Dict observations need a buffer for them, PrioritizedDictReplayBuffer"
-        require(is_for_dict or not isinstance(space, spaces.Dict), rule, type(self).__name__)
-        super().__init__(*args, **kwargs)
+        require(is_for_dict, rule, type(self).__name__)
+        super().__init__(
+            buffer_size,
+            observation_space,
+            action_space,
+            device,
+            n_envs=n_envs,
+            optimize_memory_usage=optimize_memory_usage,
+            handle_timeout_termination=handle_timeout_termination,
+        )
         require(
             n_steps == 1 or not self.optimize_memory_usage,
             "n_steps must be 1 with optimize_memory_usage",

@@ -567,6 +567,23 @@ def test_help_shows_all_arguments_of_the_buffer():
         assert name not in OPTION_NAMES or shown.index(name) > shown.index("gamma")
 
 
+def test_arguments_of_sb3s_buffer_come_first_in_its_order_with_its_defaults():
+    theirs, ours = (
+        inspect.signature(kind).parameters for kind in (ReplayBuffer, PrioritizedReplayBuffer)
+    )
+
+    assert [*ours][: len(theirs)] == [*theirs]
+    for name, parameter in theirs.items():
+        assert (ours[name].default, ours[name].kind) == (parameter.default, parameter.kind), name
+
+
+def test_an_unknown_argument_is_answered_with_the_similar_one():
+    with pytest.raises(
+        ValueError, match=r"has no argument 'aplha': did you mean 'alpha'\? It takes"
+    ):
+        PrioritizedReplayBuffer(9, BOX, TWO_ACTIONS, aplha=3)
+
+
 def test_alpha_of_the_buffer_is_that_of_its_prioritization():
     buffer = make(alpha=0.5)
 
