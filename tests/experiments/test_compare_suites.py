@@ -54,7 +54,8 @@ def leaves(values, path=()):
 
 
 def test_our_suites_are_there():
-    assert {"smoke", "classic", "sparse", "minatar", "pong", "ablation"} == set(suite_file.names())
+    ours = {"smoke", "classic", "sparse", "minatar", "pong", "ablation", "recipes"}
+    assert ours == set(suite_file.names())
 
 
 @pytest.mark.parametrize("name", suite_file.names())
@@ -365,7 +366,7 @@ def test_all_that_is_wrong_is_told_at_once(tmp_path):
     environment = "environments.CartPole-v1"
     evenly = "must go into steps (3000) 3 times or more, evenly, got 700"
     rule = "must be a number, not text (1.0e-3, not 1e-3), got '1e-1'"
-    keys = "name, about, seeds, baseline, environments, variants, contrasts"
+    keys = "name, about, seeds, first_seed, baseline, environments, variants, contrasts"
     assert str(error.value).splitlines() == [
         f"{tmp_path / 'mine.yml'} has 8 problems:",
         "  about is missing",
@@ -563,3 +564,9 @@ def test_a_run_that_has_no_place_does_not_begin(monkeypatch, tmp_path):
 
     with pytest.raises(SystemExit, match=r"--out must be a folder, or a new one: .*file"):
         command.main()
+
+
+def test_seeds_are_counted_from_the_first_one(tmp_path):
+    suite = suite_file.load(mine(tmp_path, GOOD.replace("seeds: 2", "seeds: 2\nfirst_seed: 100")))
+
+    assert {cell.seed for cell in cells(suite)} == {100, 101}
