@@ -22,7 +22,7 @@ from stable_baselines3 import DQN
 from examples import overestimation
 from sb3_per import cli
 from sb3_per.experiments.common.devices import device_that_is_here
-from sb3_per.experiments.compare import command, results, suite_file, worker
+from sb3_per.experiments.compare import command, run_folder, suite_file, worker
 from sb3_per.experiments.compare.suite import Cell, Evaluation, Variant
 
 STEPS = [300, 600, 900, 1200]
@@ -95,7 +95,10 @@ def wait_for(condition):
 
 def workers_of(process):
     task = Path("/proc", str(process.pid), "task", str(process.pid), "children")
-    return [int(pid) for pid in task.read_text().split()]
+    children = [int(pid) for pid in task.read_text().split()]
+    commands = [Path("/proc", str(pid), "cmdline").read_text() for pid in children]
+    # multiprocessing has one more, which cleans up after the others.
+    return [pid for pid, text in zip(children, commands, strict=True) if "spawn_main" in text]
 
 
 def is_alive(pid):
@@ -312,7 +315,7 @@ def test_evaluations_take_place_in_the_environment_that_was_declared(tmp_path):
 
     worker.train(limited, tmp_path, "cpu")
 
-    result = results.read(tmp_path, limited)
+    result = run_folder.read(tmp_path, limited)
     assert result["evaluations"]["lengths"] == [[30, 30]] * 3
     assert result["evaluations"]["returns"] == [[-30.0, -30.0]] * 3
 
@@ -324,7 +327,7 @@ def test_a_training_that_ends_early_is_no_result(tmp_path):
 
     with pytest.raises(RuntimeError, match="the training must not end early, got"):
         worker.train(stopped, tmp_path, "cpu")
-    assert results.read(tmp_path, stopped) is None
+    assert run_folder.read(tmp_path, stopped) is None
 
 
 @pytest.fixture
@@ -348,13 +351,13 @@ def test_returns_that_are_no_numbers_are_no_result(tmp_path, broken_env):
 
     with pytest.raises(RuntimeError, match="returns must be finite, got"):
         worker.train(broken, tmp_path / "out", "cpu")
-    assert results.read(tmp_path / "out", broken) is None
+    assert run_folder.read(tmp_path / "out", broken) is None
     assert (tmp_path / "out" / "dqn" / "dqn" / "mine-Broken-v0_4" / "evaluations.npz").is_file()
 
 
 def test_a_folder_is_named_as_rl_zoo_names_it(tmp_path):
     game = cell("MinAtar/Breakout-v1")
-    folder = results.cell_folder(tmp_path, game)
+    folder = run_folder.cell_folder(tmp_path, game)
 
     # Seed 3 is its run number 4.
     assert folder == tmp_path / "dqn" / "dqn" / f"{EnvironmentName(game.environment)}_4"
@@ -376,7 +379,7 @@ def test_two_runs_cannot_work_in_one_folder(tmp_path):
     with FileLock(tmp_path / ".lock"):
         answer = answer_to("run", "smoke", "--out", tmp_path)
 
-    assert answer == f"sb3-per compare: another run is at work in {tmp_path}"
+    assert answer == f"another sb3-per compare is at work in {tmp_path}"
 
 
 def test_a_changed_suite_ends_the_command_before_anything_is_written(small):

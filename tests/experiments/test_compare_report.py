@@ -9,9 +9,9 @@ import grids
 import matplotlib as mpl
 import pytest
 
-from sb3_per.experiments.compare import command, figures, report, results, suite_file
+from sb3_per.experiments.compare import command, figures, report, run_folder, suite_file
 from sb3_per.experiments.compare.problems import SuiteError
-from sb3_per.experiments.compare.results import MixedResults
+from sb3_per.experiments.compare.run_folder import MixedResults
 from sb3_per.experiments.compare.suite import Contrast, Evaluation, cells
 
 # per ends at 60 to 64, dqn at 40 to 44.
@@ -28,7 +28,7 @@ def written(folder, out):
 
 
 def test_a_variant_that_always_wins_is_called_better(tmp_path):
-    folder = grids.run_folder(tmp_path, grids.suite(), final)
+    folder = grids.folder_of(tmp_path, grids.suite(), final)
 
     said, text = written(folder, tmp_path / "report")
 
@@ -50,7 +50,7 @@ def test_a_contrast_is_one_variant_over_another_that_is_not_the_baseline(tmp_pat
             "beside": Contrast(variant="double_per", over="double"),
         },
     )
-    folder = grids.run_folder(tmp_path, suite, lambda cell: returns[cell.variant] + cell.seed / 5)
+    folder = grids.folder_of(tmp_path, suite, lambda cell: returns[cell.variant] + cell.seed / 5)
 
     _, text = written(folder, tmp_path / "report")
 
@@ -68,7 +68,7 @@ def test_labels_stand_in_tables_figures_and_claims_instead_of_keys(tmp_path):
     }
     gain = {"gain": Contrast(variant="per", over="dqn", label="What it gains")}
     suite = grids.replaced(suite, variants=variants, contrasts=gain)
-    folder = grids.run_folder(tmp_path, suite, final)
+    folder = grids.folder_of(tmp_path, suite, final)
 
     said, text = written(folder, tmp_path / "report")
 
@@ -96,7 +96,7 @@ def test_a_collapse_in_one_environment_is_not_trimmed_away(tmp_path):
         is_collapse = (cell.variant, cell.environment) == ("per", "D-v0")
         return cell.seed if is_collapse else 60 + cell.seed + (cell.variant == "per")
 
-    folder = grids.run_folder(tmp_path, suite, collapsing)
+    folder = grids.folder_of(tmp_path, suite, collapsing)
 
     said, _ = written(folder, tmp_path / "report")
 
@@ -105,7 +105,7 @@ def test_a_collapse_in_one_environment_is_not_trimmed_away(tmp_path):
 
 def test_a_loss_within_the_margin_is_named_neither_in_one_environment_nor_in_all(tmp_path):
     suite = grids.suite(environments=("A-v0", "B-v0"))
-    folder = grids.run_folder(tmp_path, suite, lambda cell: 60 - 3 * (cell.variant == "per"))
+    folder = grids.folder_of(tmp_path, suite, lambda cell: 60 - 3 * (cell.variant == "per"))
 
     said, _ = written(folder, tmp_path / "report")
 
@@ -118,7 +118,7 @@ def test_an_environment_of_its_own_tells_which_variant_is_better_there(tmp_path)
     def opposite(cell):
         return 50 + cell.seed + 20 * (cell.variant == "per") * (-1) ** (cell.environment == "B-v0")
 
-    folder = grids.run_folder(tmp_path, suite, opposite)
+    folder = grids.folder_of(tmp_path, suite, opposite)
 
     said, text = written(folder, tmp_path / "report")
 
@@ -129,7 +129,7 @@ def test_an_environment_of_its_own_tells_which_variant_is_better_there(tmp_path)
 
 def test_an_environment_tells_who_learns_earlier_apart_from_who_ends_better(tmp_path):
     declared = grids.suite()
-    folder = grids.run_folder(tmp_path, declared, final)
+    folder = grids.folder_of(tmp_path, declared, final)
     for cell in cells(declared):
         if cell.variant == "per":
             grids.finish(folder, cell, [100.0, 39.0, 39.0, 39.0])
@@ -143,7 +143,7 @@ def test_an_environment_tells_who_learns_earlier_apart_from_who_ends_better(tmp_
 
 
 def test_equal_variants_are_not_told_apart(tmp_path):
-    folder = grids.run_folder(tmp_path, grids.suite(), lambda cell: 40 + cell.seed)
+    folder = grids.folder_of(tmp_path, grids.suite(), lambda cell: 40 + cell.seed)
 
     said, _ = written(folder, tmp_path / "report")
 
@@ -152,7 +152,7 @@ def test_equal_variants_are_not_told_apart(tmp_path):
 
 
 def test_with_four_seeds_nothing_is_claimed(tmp_path):
-    folder = grids.run_folder(tmp_path, grids.suite(seeds=4), final)
+    folder = grids.folder_of(tmp_path, grids.suite(seeds=4), final)
 
     said, text = written(folder, tmp_path / "report")
 
@@ -162,11 +162,11 @@ def test_with_four_seeds_nothing_is_claimed(tmp_path):
 
 def test_an_incomplete_grid_is_called_so_and_nothing_is_claimed(tmp_path):
     suite = grids.suite(seeds=9)
-    folder = grids.run_folder(tmp_path, suite, final)
+    folder = grids.folder_of(tmp_path, suite, final)
     lost = {("dqn", 2), ("per", 0), ("per", 2), ("per", 3), ("per", 4)}
     for cell in cells(suite):
         if (cell.variant, cell.seed) in lost:
-            (results.cell_folder(folder, cell) / "result.json").unlink()
+            (run_folder.cell_folder(folder, cell) / "result.json").unlink()
 
     said, text = written(folder, tmp_path / "report")
 
@@ -177,10 +177,10 @@ def test_an_incomplete_grid_is_called_so_and_nothing_is_claimed(tmp_path):
 
 def test_a_variant_without_a_run_somewhere_is_left_out_of_the_whole(tmp_path):
     suite = grids.suite(environments=("A-v0", "B-v0"))
-    folder = grids.run_folder(tmp_path, suite, final)
+    folder = grids.folder_of(tmp_path, suite, final)
     for cell in cells(suite):
         if (cell.variant, cell.environment) == ("per", "B-v0"):
-            (results.cell_folder(folder, cell) / "result.json").unlink()
+            (run_folder.cell_folder(folder, cell) / "result.json").unlink()
 
     said, text = written(folder, tmp_path / "report")
 
@@ -194,10 +194,10 @@ def test_the_whole_is_of_seeds_that_both_have_finished_everywhere(tmp_path):
     """Equal variants, of which one has not finished the harder environment."""
     suite = grids.suite(environments=("A-v0", "B-v0"), seeds=9)
     hard = {"A-v0": 80, "B-v0": 10}
-    folder = grids.run_folder(tmp_path, suite, lambda cell: hard[cell.environment] + cell.seed / 9)
+    folder = grids.folder_of(tmp_path, suite, lambda cell: hard[cell.environment] + cell.seed / 9)
     for cell in cells(suite):
         if (cell.variant, cell.environment) == ("per", "B-v0") and cell.seed >= 6:
-            (results.cell_folder(folder, cell) / "result.json").unlink()
+            (run_folder.cell_folder(folder, cell) / "result.json").unlink()
 
     _, text = written(folder, tmp_path / "report")
 
@@ -210,7 +210,7 @@ def test_all_variants_are_inside_of_their_panel(tmp_path, monkeypatch):
     """The first one drawn does not decide how far the axis goes."""
     finals = {"dqn": 90, "better": 140, "worse": -50}
     suite = grids.suite(variants=tuple(finals))
-    folder = grids.run_folder(tmp_path, suite, lambda cell: finals[cell.variant] + cell.seed)
+    folder = grids.folder_of(tmp_path, suite, lambda cell: finals[cell.variant] + cell.seed)
     drawn = {}
     monkeypatch.setattr(figures, "_save", lambda figure, file: drawn.update({file.name: figure}))
 
@@ -223,7 +223,7 @@ def test_all_variants_are_inside_of_their_panel(tmp_path, monkeypatch):
 
 def test_next_to_no_gain_does_not_fill_its_panel(tmp_path, monkeypatch):
     suite = grids.replaced(grids.suite(), contrasts={"a | b": Contrast(variant="per", over="dqn")})
-    folder = grids.run_folder(tmp_path, suite, lambda cell: 50 + (cell.variant == "per") / 10)
+    folder = grids.folder_of(tmp_path, suite, lambda cell: 50 + (cell.variant == "per") / 10)
     drawn = {}
     monkeypatch.setattr(figures, "_save", lambda figure, file: drawn.update({file.name: figure}))
 
@@ -239,7 +239,7 @@ def test_next_to_no_gain_does_not_fill_its_panel(tmp_path, monkeypatch):
 def test_a_report_warns_of_returns_that_no_learning_explains(tmp_path, episode):
     """One episode of one run; a mean over the run's episodes would hide less extreme ones."""
     suite = grids.suite()
-    folder = grids.run_folder(tmp_path, suite, final)
+    folder = grids.folder_of(tmp_path, suite, final)
     measured = grids.measured([0.0, 60.0, 60.0, 60.0])["evaluations"]
     measured["returns"][1][0] = episode
     grids.finish(folder, cells(suite)[5], [], evaluations=measured)
@@ -253,7 +253,7 @@ def test_a_report_warns_of_returns_that_no_learning_explains(tmp_path, episode):
 
 
 def test_returns_far_from_the_rest_are_plausible_up_to_a_hundred_times_the_solved_one(tmp_path):
-    folder = grids.run_folder(tmp_path, grids.suite(), lambda cell: -100 * 100)
+    folder = grids.folder_of(tmp_path, grids.suite(), lambda cell: -100 * 100)
 
     said, text = written(folder, tmp_path / "report")
 
@@ -273,7 +273,7 @@ def test_returns_far_from_the_rest_are_plausible_up_to_a_hundred_times_the_solve
 )
 def test_the_cost_of_ten_runs_has_a_unit_that_fits_it(tmp_path, seconds, said):
     suite = grids.suite()
-    folder = grids.run_folder(tmp_path, suite, final)
+    folder = grids.folder_of(tmp_path, suite, final)
     for cell in cells(suite):
         grids.finish(folder, cell, [0.0, 1.0, 1.0, 1.0], seconds={"wall": 1.0, "cpu": seconds})
 
@@ -283,7 +283,7 @@ def test_the_cost_of_ten_runs_has_a_unit_that_fits_it(tmp_path, seconds, said):
 
 
 def test_runs_of_a_variant_whose_defaults_have_changed_are_named(tmp_path):
-    folder = grids.run_folder(tmp_path, grids.suite(seeds=2), final)
+    folder = grids.folder_of(tmp_path, grids.suite(seeds=2), final)
     for cell in cells(grids.suite(seeds=2)):
         eps = 0.01 if (cell.variant, cell.seed) == ("per", 1) else 1e-6
         grids.finish(folder, cell, [0.0, 1.0, 1.0, 1.0], built={"buffer": {"eps": eps}})
@@ -296,7 +296,7 @@ def test_runs_of_a_variant_whose_defaults_have_changed_are_named(tmp_path):
 
 
 def test_runs_that_do_not_tell_their_defaults_are_counted(tmp_path):
-    folder = grids.run_folder(tmp_path, grids.suite(), final)
+    folder = grids.folder_of(tmp_path, grids.suite(), final)
 
     _, text = written(folder, tmp_path / "report")
 
@@ -304,7 +304,7 @@ def test_runs_that_do_not_tell_their_defaults_are_counted(tmp_path):
 
 
 def test_a_report_is_a_function_of_the_results(tmp_path):
-    folder = grids.run_folder(tmp_path, grids.suite(), final)
+    folder = grids.folder_of(tmp_path, grids.suite(), final)
 
     report.write(folder, tmp_path / "first")
     report.write(folder, tmp_path / "second")
@@ -318,7 +318,7 @@ def test_a_report_is_a_function_of_the_results(tmp_path):
 
 
 def test_settings_of_the_users_do_not_change_a_report(tmp_path):
-    folder = grids.run_folder(tmp_path, grids.suite(), final)
+    folder = grids.folder_of(tmp_path, grids.suite(), final)
     report.write(folder, tmp_path / "plain")
 
     with mpl.rc_context({"axes.facecolor": "red", "font.size": 20, "lines.linewidth": 9}):
@@ -337,7 +337,7 @@ def test_a_name_may_hold_what_formulas_and_tables_are_written_with(tmp_path):
     )
     source = grids.replaced(suite.environments["A-v0"].score, source="one\ntwo | three\n")
     suite = grids.changed(suite, "A-v0", score=source)
-    folder = grids.run_folder(tmp_path, suite, final)
+    folder = grids.folder_of(tmp_path, suite, final)
 
     _, text = written(folder, tmp_path / "report")
 
@@ -346,7 +346,7 @@ def test_a_name_may_hold_what_formulas_and_tables_are_written_with(tmp_path):
 
 
 def test_a_report_that_has_no_place_is_not_computed(tmp_path, monkeypatch):
-    folder = grids.run_folder(tmp_path, grids.suite(), final)
+    folder = grids.folder_of(tmp_path, grids.suite(), final)
     monkeypatch.setattr(report, "compare", None)
 
     with pytest.raises(FileExistsError):
@@ -361,7 +361,7 @@ def test_a_report_that_has_no_place_is_not_computed(tmp_path, monkeypatch):
 def test_more_variants_than_colours_get_a_panel_each_beside_the_baseline(tmp_path):
     names = ["dqn", *(f"change_{index}" for index in range(8))]
     suite = grids.suite(environments=("A-v0", "B-v0"), variants=names)
-    folder = grids.run_folder(tmp_path, suite, lambda cell: names.index(cell.variant) + cell.seed)
+    folder = grids.folder_of(tmp_path, suite, lambda cell: names.index(cell.variant) + cell.seed)
 
     report.write(folder, tmp_path / "report")
 
@@ -375,7 +375,7 @@ def test_more_variants_than_colours_get_a_panel_each_beside_the_baseline(tmp_pat
 
 
 def test_the_csv_has_a_row_for_each_run_and_nothing_for_a_threshold_not_reached(tmp_path):
-    folder = grids.run_folder(tmp_path, grids.suite(seeds=1), final)
+    folder = grids.folder_of(tmp_path, grids.suite(seeds=1), final)
 
     report.write(folder, tmp_path / "report")
 
@@ -390,7 +390,7 @@ def test_the_csv_has_a_row_for_each_run_and_nothing_for_a_threshold_not_reached(
 
 
 def test_runs_that_never_reach_the_threshold_count_as_beyond_the_end(tmp_path):
-    folder = grids.run_folder(tmp_path, grids.suite(), final)
+    folder = grids.folder_of(tmp_path, grids.suite(), final)
 
     _, text = written(folder, tmp_path / "report")
 
@@ -405,7 +405,7 @@ def test_the_report_says_what_differs_and_what_is_shared(tmp_path):
     )
     per = suite_file.load("classic").variants["double"]
     suite.variants["double"] = per
-    suite_file.save(suite, tmp_path / results.SUITE)
+    suite_file.save(suite, tmp_path / run_folder.SUITE)
     for cell in cells(suite):
         grids.finish(tmp_path, cell, [0.0, 1.0, 2.0, 3.0], evaluation_is_greedy=False)
 
@@ -419,7 +419,7 @@ def test_the_report_says_what_differs_and_what_is_shared(tmp_path):
 
 def test_results_of_other_versions_are_told(tmp_path):
     suite = grids.suite()
-    folder = grids.run_folder(tmp_path, suite, final)
+    folder = grids.folder_of(tmp_path, suite, final)
     grids.finish(folder, cells(suite)[0], [0.0] * 4, versions={"python": "3.12"})
 
     _, text = written(folder, tmp_path / "report")
@@ -429,8 +429,8 @@ def test_results_of_other_versions_are_told(tmp_path):
 
 
 def test_results_outside_of_the_grid_are_left_out_and_counted(tmp_path):
-    folder = grids.run_folder(tmp_path, grids.suite(seeds=6), final)
-    suite_file.save(grids.suite(seeds=5), folder / results.SUITE)
+    folder = grids.folder_of(tmp_path, grids.suite(seeds=6), final)
+    suite_file.save(grids.suite(seeds=5), folder / run_folder.SUITE)
 
     said, text = written(folder, tmp_path / "report")
 
@@ -441,7 +441,7 @@ def test_results_outside_of_the_grid_are_left_out_and_counted(tmp_path):
 
 
 def test_results_of_other_settings_are_refused(tmp_path):
-    folder = grids.run_folder(tmp_path, grids.suite(), final)
+    folder = grids.folder_of(tmp_path, grids.suite(), final)
     path = next(folder.glob("per/*/*/result.json"))
     result = json.loads(path.read_text())
     result["settings"]["hyperparameters"]["learning_rate"] = 0.1
@@ -455,7 +455,7 @@ def test_a_folder_without_results_is_named(tmp_path):
     with pytest.raises(SuiteError, match=r"must be a run folder, but it holds no suite\.yml"):
         report.write(tmp_path, tmp_path / "report")
 
-    suite_file.save(grids.suite(), tmp_path / results.SUITE)
+    suite_file.save(grids.suite(), tmp_path / run_folder.SUITE)
     with pytest.raises(SuiteError, match="holds no result yet"):
         report.write(tmp_path, tmp_path / "report")
 
@@ -464,7 +464,7 @@ def test_lines_for_the_terminal_fit_it(tmp_path):
     # Better in one, worse in four, which the claim names; a sixth of the cells is missing.
     names = [f"a-package/AnEnvironment-{letter}-v0" for letter in "ABCDE"]
     suite = grids.suite(environments=names, seeds=6)
-    folder = grids.run_folder(
+    folder = grids.folder_of(
         tmp_path,
         suite,
         lambda cell: 50 + (cell.variant == "per") * (9 if "A-v0" in cell.environment else -9),

@@ -7,11 +7,11 @@ import grids
 import pytest
 from rich.console import Console
 
-from sb3_per.experiments.compare import engine, results
-from sb3_per.experiments.compare.engine import LocalEngine, Outcome
+from sb3_per.experiments.compare import run_folder
+from sb3_per.experiments.compare.engine import EndedCell, run
+from sb3_per.experiments.compare.local import LocalEngine
 from sb3_per.experiments.compare.progress import Forecast, RunDisplay
-from sb3_per.experiments.compare.results import DamagedResult, MixedResults
-from sb3_per.experiments.compare.run import run
+from sb3_per.experiments.compare.run_folder import DamagedResult, MixedResults
 from sb3_per.experiments.compare.suite import Variant, cells
 
 
@@ -34,7 +34,7 @@ class FakeEngine:
         if len(self.submitted) == self.interrupted_at:
             raise KeyboardInterrupt
         cell = self.running.pop(0)
-        return Outcome(cell, "Traceback: it broke" if cell.seed in self.fails else None)
+        return EndedCell(cell, "Traceback: it broke" if cell.seed in self.fails else None)
 
     def close(self):
         self.is_closed = True
@@ -83,11 +83,9 @@ def test_a_cell_that_cannot_start_does_not_stop_the_others(seeds):
     assert failed[0].error.endswith("OSError: no space left")
 
 
-def test_a_cell_whose_output_is_gone_has_failed_like_any_other(tmp_path, monkeypatch):
-    monkeypatch.setattr(engine, "_worker", lambda: "import sys; sys.exit(3)")
-    here = LocalEngine(tmp_path, "cpu")
+def test_a_cell_whose_output_is_gone_has_failed_like_any_other(tmp_path):
+    here = LocalEngine(tmp_path, "cpu", work=grids.end_with_status_3)
     here.submit(GRID[0])
-    (results.cell_folder(tmp_path, GRID[0]) / "output.txt").unlink()
 
     outcome = here.collect()
 
@@ -96,10 +94,9 @@ def test_a_cell_whose_output_is_gone_has_failed_like_any_other(tmp_path, monkeyp
     assert "it cannot be read: " in outcome.error
 
 
-def test_a_cell_whose_result_is_none_has_failed_like_any_other(tmp_path, monkeypatch):
-    result = results.cell_folder(tmp_path, GRID[0]) / "result.json"
-    monkeypatch.setattr(engine, "_worker", lambda: f"open({str(result)!r}, 'w').write('[]')")
-    here = LocalEngine(tmp_path, "cpu")
+def test_a_cell_whose_result_is_none_has_failed_like_any_other(tmp_path):
+    result = run_folder.cell_folder(tmp_path, GRID[0]) / "result.json"
+    here = LocalEngine(tmp_path, "cpu", work=grids.write_a_damaged_result)
 
     here.submit(GRID[0])
 
@@ -120,30 +117,30 @@ def test_a_cell_runs_the_code_of_its_run_not_that_of_the_current_folder(tmp_path
 
 
 def test_files_that_no_run_has_left_stay(tmp_path):
-    agent = results.cell_folder(tmp_path, GRID[0]) / "agent.zip"
+    agent = run_folder.cell_folder(tmp_path, GRID[0]) / "agent.zip"
     agent.parent.mkdir(parents=True)
     agent.write_text("of a user")
 
     with pytest.raises(FileExistsError, match=rf"move these folders away: {agent.parent}$"):
-        results.check_places(tmp_path, GRID)
+        run_folder.check_places(tmp_path, GRID)
     with pytest.raises(FileExistsError, match="must be empty or marked by"):
         LocalEngine(tmp_path, "cpu").submit(GRID[0])
     with pytest.raises(FileExistsError, match="must be empty or marked by"):
-        results.clear(tmp_path, GRID[0])
+        run_folder.clear(tmp_path, GRID[0])
 
     assert agent.read_text() == "of a user"
     assert [*agent.parent.iterdir()] == [agent]
-    results.check_places(tmp_path, GRID[1:])
+    run_folder.check_places(tmp_path, GRID[1:])
 
 
 def test_what_an_earlier_try_has_left_is_removed_except_its_output(tmp_path):
-    place = results.claim(tmp_path, GRID[0])
+    place = run_folder.claim(tmp_path, GRID[0])
     (place / "A-v0").mkdir()
     (place / "A-v0" / "args.yml").touch()
     (place / "agent.zip").touch()
     (place / "output.txt").touch()
 
-    assert results.clear(tmp_path, GRID[0]) == place
+    assert run_folder.clear(tmp_path, GRID[0]) == place
 
     assert sorted(path.name for path in place.iterdir()) == [".sb3-per-cell", "output.txt"]
 
@@ -159,18 +156,18 @@ def test_an_interrupt_closes_the_engine():
 
 
 def test_a_result_makes_a_cell_a_finished_one(tmp_path):
-    assert results.unfinished(tmp_path, GRID) == GRID
+    assert run_folder.unfinished(tmp_path, GRID) == GRID
 
     grids.finish(tmp_path, GRID[3], [1.0, 2.0, 3.0, 4.0])
 
-    assert results.unfinished(tmp_path, GRID) == [cell for cell in GRID if cell != GRID[3]]
-    kept = results.read(tmp_path, GRID[3])
+    assert run_folder.unfinished(tmp_path, GRID) == [cell for cell in GRID if cell != GRID[3]]
+    kept = run_folder.read(tmp_path, GRID[3])
     assert kept["settings"] == GRID[3].settings
     assert kept["evaluations"]["returns"] == [[1.0, 1.0], [2.0, 2.0], [3.0, 3.0], [4.0, 4.0]]
 
 
 def test_cells_do_not_share_a_folder(tmp_path):
-    assert len({results.cell_folder(tmp_path, cell) for cell in GRID}) == len(GRID)
+    assert len({run_folder.cell_folder(tmp_path, cell) for cell in GRID}) == len(GRID)
 
 
 @pytest.mark.parametrize(
@@ -190,9 +187,9 @@ def test_results_of_other_settings_are_never_mixed_in(tmp_path, changes, message
     grids.finish(tmp_path, cells(before)[0], [0.0] * 4)
 
     with pytest.raises(MixedResults) as error:
-        results.unfinished(tmp_path, cells(grids.changed(before, "A-v0", **changes)))
+        run_folder.unfinished(tmp_path, cells(grids.changed(before, "A-v0", **changes)))
 
-    assert str(error.value).startswith(str(results.cell_folder(tmp_path, cells(before)[0])))
+    assert str(error.value).startswith(str(run_folder.cell_folder(tmp_path, cells(before)[0])))
     assert message in str(error.value)
 
 
@@ -206,15 +203,15 @@ def test_a_changed_variant_is_noticed_and_a_new_one_is_only_run(tmp_path):
     added = grids.replaced(before, variants=before.variants | {"more": per})
 
     with pytest.raises(MixedResults, match=r"gamma was absent and is 0\.5"):
-        results.unfinished(tmp_path, cells(changed))
-    assert [cell.variant for cell in results.unfinished(tmp_path, cells(added))] == ["more"]
+        run_folder.unfinished(tmp_path, cells(changed))
+    assert [cell.variant for cell in run_folder.unfinished(tmp_path, cells(added))] == ["more"]
 
 
 def test_more_seeds_only_add_cells(tmp_path):
     for cell in cells(grids.suite(seeds=2)):
         grids.finish(tmp_path, cell, [0.0] * 4)
 
-    todo = results.unfinished(tmp_path, cells(grids.suite(seeds=3)))
+    todo = run_folder.unfinished(tmp_path, cells(grids.suite(seeds=3)))
 
     assert {cell.seed for cell in todo} == {2}
 
@@ -226,14 +223,14 @@ def test_what_only_the_report_reads_may_change(tmp_path):
 
     other = grids.changed(suite, "A-v0", threshold=1.0)
 
-    assert not results.unfinished(tmp_path, cells(other))
+    assert not run_folder.unfinished(tmp_path, cells(other))
 
 
 def test_settings_survive_json_as_they_are(tmp_path):
     suite = grids.changed(grids.suite(), "A-v0", hyperparameters={"train_freq": (1, "episode")})
     grids.finish(tmp_path, cells(suite)[0], [0.0] * 4)
 
-    assert results.read(tmp_path, cells(suite)[0]) is not None
+    assert run_folder.read(tmp_path, cells(suite)[0]) is not None
 
 
 def test_a_result_of_another_format_is_refused(tmp_path):
@@ -242,7 +239,7 @@ def test_a_result_of_another_format_is_refused(tmp_path):
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 2}))
 
     with pytest.raises(MixedResults, match="must have format 1, got 2"):
-        results.read(tmp_path, GRID[0])
+        run_folder.read(tmp_path, GRID[0])
 
 
 DAMAGES = {
@@ -266,7 +263,7 @@ def test_a_damaged_result_is_named(tmp_path, damage, message):
     path.write_text(damage(path.read_text()))
 
     with pytest.raises(DamagedResult, match=message) as error:
-        results.read(tmp_path, GRID[0])
+        run_folder.read(tmp_path, GRID[0])
     assert str(error.value).startswith(f"{path}: ")
     assert str(error.value).endswith(AGAIN)
 
@@ -279,7 +276,7 @@ def test_a_result_whose_writing_fails_is_none(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="no space"):
         grids.finish(tmp_path, GRID[0], [0.0] * 4)
 
-    assert results.read(tmp_path, GRID[0]) is None
+    assert run_folder.read(tmp_path, GRID[0]) is None
 
 
 class Clock:

@@ -1,6 +1,6 @@
 """Small suites, and results that nobody has trained."""
 
-from sb3_per.experiments.compare import results, suite_file
+from sb3_per.experiments.compare import run_folder, suite_file
 from sb3_per.experiments.compare.suite import Environment, Evaluation, Score, Suite, Variant, cells
 
 
@@ -43,20 +43,30 @@ def measured(returns):
 
 
 def finish(folder, cell, returns, **changes):
-    results.cell_folder(folder, cell).mkdir(parents=True, exist_ok=True)
-    results.write(folder, cell, measured(returns) | changes)
+    run_folder.cell_folder(folder, cell).mkdir(parents=True, exist_ok=True)
+    run_folder.write(folder, cell, measured(returns) | changes)
 
 
-def run_folder(folder, declared, final):
+def folder_of(folder, declared, final):
     """
     A run folder, complete.
 
     :param final: From a cell to the return of its last three evaluations; the first returned 0.
     """
-    suite_file.save(declared, folder / results.SUITE)
+    suite_file.save(declared, folder / run_folder.SUITE)
     for cell in cells(declared):
         finish(folder, cell, [0.0, *[float(final(cell))] * 3])
     return folder
+
+
+def end_with_status_3(cell, folder, device):
+    """In place of a training, in a process of its own."""
+    raise SystemExit(3)
+
+
+def write_a_damaged_result(cell, folder, device):
+    """In place of a training, in a process of its own."""
+    (run_folder.cell_folder(folder, cell) / "result.json").write_text("[]")
 
 
 def changed(declared, environment, **changes):

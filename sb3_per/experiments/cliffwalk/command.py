@@ -1,19 +1,16 @@
 """``sb3-per cliffwalk``: run what is missing, then show all there is."""
 
 import argparse
-import multiprocessing
-import os
 import pathlib
-import threading
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
-from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from sb3_per.experiments.cliffwalk import methods, report, results
 from sb3_per.experiments.cliffwalk.cells import Family
-from sb3_per.experiments.common.command_line import Distinct, make_folder, whole_number
+from sb3_per.experiments.common.command_line import Distinct, locked_folder, whole_number
+from sb3_per.experiments.common.processes import SPAWN, end_with_parent
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -26,13 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     family = _family(asked)
     default = "cliffwalk_networks" if asked.networks else "cliffwalk"
     folder = asked.out or pathlib.Path("runs", default)
-    make_folder(folder)
-    try:
-        # Two at work in one folder would write over each other's results.
-        with FileLock(folder / ".lock", timeout=0):
-            run(family, folder, asked.jobs)
-    except Timeout as error:
-        raise SystemExit(f"another sb3-per cliffwalk is at work in {folder}") from error
+    with locked_folder(folder, "sb3-per cliffwalk"):
+        run(family, folder, asked.jobs)
     report.show(folder)
 
 
@@ -44,9 +36,7 @@ def run(family: Family, folder: pathlib.Path, n_jobs: int) -> None:
     """
     known = results.read(folder)
     missing = [cell for cell in family.cells() if cell not in known]
-    # Started afresh: a forked process may inherit locks that nobody will ever release.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(n_jobs, context, _end_with_parent) as executor:
+    with ProcessPoolExecutor(n_jobs, SPAWN, end_with_parent) as executor:
         futures = {executor.submit(family.run, *cell): cell for cell in missing}
         try:
             for future in tqdm(as_completed(futures), total=len(missing), unit="run", leave=False):
@@ -54,18 +44,6 @@ def run(family: Family, folder: pathlib.Path, n_jobs: int) -> None:
                 results.write(folder, known)
         finally:
             executor.shutdown(cancel_futures=True)
-
-
-def _end_with_parent() -> None:
-    """A worker whose command was killed would wait for its next run for ever."""
-
-    def wait() -> None:
-        parent = multiprocessing.parent_process()
-        if parent is not None:
-            parent.join()
-            os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
 
 
 def _family(asked: argparse.Namespace) -> Family:

@@ -9,6 +9,7 @@ import numpy as np
 from sb3_per.experiments.cliffwalk import plot, results
 from sb3_per.experiments.cliffwalk.cells import NAMES
 from sb3_per.experiments.cliffwalk.results import Spread, Spreads
+from sb3_per.experiments.common.tables import markdown
 
 
 def show(folder: pathlib.Path) -> None:
@@ -28,8 +29,8 @@ def table(spreads: Spreads, learner: str) -> str:
         star marks what has fewer seeds than the rest.
     """
     methods = results.methods_of(spreads, learner)
-    rows = [["n", *(NAMES[method] for method in methods)]]
-    rows += [["-:" for _ in rows[0]]]
+    columns = ["n", *(NAMES[method] for method in methods)]
+    rows = []
     n_seeds = [spread.n_seeds for (key, _, _), spread in spreads.items() if key == learner]
     most = max(n_seeds)
     for n in sorted({n for key, _, n in spreads if key == learner}):
@@ -38,9 +39,8 @@ def table(spreads: Spreads, learner: str) -> str:
         if len(methods) == 2:
             rows[-1].append(_ratio(of_n))
     if len(methods) == 2:
-        rows[0].append("ratio")
-        rows[1].append("-:")
-    lines = [f"{NAMES[learner]}, updates:", "", *_lines(rows)]
+        columns.append("ratio")
+    lines = [f"{NAMES[learner]}, updates:", "", markdown(columns, rows, is_aligned=True)]
     if min(n_seeds) < most:
         lines += ["", f"*: fewer than {most} seeds; summary.csv tells how many"]
     return "\n".join(lines)
@@ -60,11 +60,3 @@ def _ratio(pair: Sequence[Spread | None]) -> str:
     medians = [spread.median for spread in pair if spread is not None]
     is_known = len(medians) == 2 and np.isfinite(medians).all()
     return f"{medians[0] / medians[1]:.2f}" if is_known else ""
-
-
-def _lines(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "|" + "|".join(f" {text:>{width}} " for text, width in zip(row, widths, strict=True)) + "|"
-        for row in rows
-    ]

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sb3_per.experiments.cliffwalk.cells import NAMES, Cell, Outcome
+from sb3_per.experiments.common.tables import write_csv
 
 RESULTS = "results.csv"
 SUMMARY = "summary.csv"
@@ -48,17 +49,17 @@ def read(folder: pathlib.Path) -> Results:
 def write(folder: pathlib.Path, results: Results) -> None:
     """Put all results into the folder's file, whole or not at all."""
     rows = [(*cell, *outcome) for cell, outcome in sorted(results.items())]
-    _write_rows(folder / RESULTS, [(*Cell._fields, *Outcome._fields), *rows])
+    write_csv(folder / RESULTS, (*Cell._fields, *Outcome._fields), rows)
 
 
 def write_summary(folder: pathlib.Path, results: Results) -> None:
     """The spread over the seeds of each learner, method and n."""
-    rows: list[tuple[object, ...]] = [
-        ("learner", "method", "n", "transitions", "median_updates", "min", "max", "seeds")
+    columns = ("learner", "method", "n", "transitions", "median_updates", "min", "max", "seeds")
+    rows = [
+        (learner, method, n, n_transitions(n), *spread)
+        for (learner, method, n), spread in spreads(results).items()
     ]
-    for (learner, method, n), spread in spreads(results).items():
-        rows.append((learner, method, n, n_transitions(n), *spread))
-    _write_rows(folder / SUMMARY, rows)
+    write_csv(folder / SUMMARY, columns, rows)
 
 
 def spreads(results: Results) -> Spreads:
@@ -90,10 +91,3 @@ def n_transitions(n: int) -> int:
 
 def _ordered(names: Iterable[str]) -> list[str]:
     return sorted(set(names), key=[*NAMES].index)
-
-
-def _write_rows(path: pathlib.Path, rows: Iterable[Iterable[object]]) -> None:
-    unfinished = path.with_suffix(".tmp")
-    with unfinished.open("w", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows(rows)
-    unfinished.replace(path)

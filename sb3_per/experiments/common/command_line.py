@@ -1,9 +1,12 @@
 """Numbers and folders on command lines, and what they answer."""
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 NO_FIGURE = 'No figure without the package matplotlib: pip install "sb3-per[plots]"'
 
@@ -51,3 +54,23 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SystemExit(f"--out must be a folder, or a new one: {error}") from error
+
+
+@contextmanager
+def locked_folder(path: Path, command: str) -> Iterator[None]:
+    """
+    Make a folder for results and keep it for this process: two would write into the same files.
+
+    :param command: What is at work there, for the message.
+    :raises SystemExit: if the folder cannot be made, or another process has it.
+    """
+    make_folder(path)
+    lock = FileLock(path / ".lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise SystemExit(f"another {command} is at work in {path}") from error
+    try:
+        yield
+    finally:
+        lock.release()

@@ -4,17 +4,16 @@ import argparse
 import sys
 from pathlib import Path
 
-from filelock import FileLock, Timeout
 from rich.console import Console
 
-from sb3_per.experiments.common.command_line import make_folder, whole_number
+from sb3_per.experiments.common.command_line import locked_folder, whole_number
 from sb3_per.experiments.common.devices import device_that_is_here
-from sb3_per.experiments.compare import report, results, suite_file
-from sb3_per.experiments.compare.engine import LocalEngine, Outcome
+from sb3_per.experiments.compare import report, run_folder, suite_file
+from sb3_per.experiments.compare.engine import EndedCell, run
+from sb3_per.experiments.compare.local import LocalEngine
 from sb3_per.experiments.compare.problems import SuiteError
 from sb3_per.experiments.compare.progress import RunDisplay
-from sb3_per.experiments.compare.results import DamagedResult, MixedResults
-from sb3_per.experiments.compare.run import run
+from sb3_per.experiments.compare.run_folder import DamagedResult, MixedResults
 from sb3_per.experiments.compare.suite import Cell, Suite, cells
 from sb3_per.experiments.compare.zoo_check import check_with_zoo
 
@@ -77,26 +76,21 @@ def _run(asked: argparse.Namespace) -> None:
     suite = suite_file.load(asked.suite)
     check_with_zoo(suite, asked.suite)
     folder = asked.out or Path("runs", suite.name)
-    make_folder(folder)
-    suite = _with_all_seeds(suite, asked.seeds, folder)
-    try:
-        # Two runs at work in one folder would train the same cells, into the same files.
-        with FileLock(folder / ".lock", timeout=0):
-            grid = cells(suite)
-            todo = results.unfinished(folder, grid)
-            results.check_places(folder, todo)
-            suite_file.save(suite, folder / results.SUITE)
-            failed = _train(todo, len(grid) - len(todo), asked, folder)
-    except Timeout as error:
-        raise SystemExit(f"sb3-per compare: another run is at work in {folder}") from error
+    with locked_folder(folder, "sb3-per compare"):
+        suite = _with_all_seeds(suite, asked.seeds, folder)
+        grid = cells(suite)
+        todo = run_folder.unfinished(folder, grid)
+        run_folder.check_places(folder, todo)
+        suite_file.save(suite, folder / run_folder.SUITE)
+        failed = _train(todo, len(grid) - len(todo), asked, folder)
     n_finished = len(grid) - len(failed)
     sys.stdout.write(f"{n_finished} of {len(grid)} cells are finished.\n")
-    n_others = len(results.strangers(folder, grid))
+    n_others = len(run_folder.strangers(folder, grid))
     if n_others:
         sys.stdout.write(f"Results that are not in this grid, and left alone: {n_others}.\n")
     sys.stdout.write(f"Next: sb3-per compare report {folder}\n")
-    for outcome in failed:
-        sys.stderr.write(f"\n{outcome.cell}: {outcome.error}\n")
+    for cell, error in failed:
+        sys.stderr.write(f"\n{cell}: {error}\n")
     if failed:
         raise SystemExit(1)
 
@@ -107,14 +101,16 @@ def _with_all_seeds(suite: Suite, asked: int | None, folder: Path) -> Suite:
         who goes on with it shall not lose.
     :raises SuiteError: if the folder is that of another suite.
     """
-    kept = folder / results.SUITE
+    kept = folder / run_folder.SUITE
     before = suite_file.load(str(kept)) if kept.is_file() else suite
     if before.name != suite.name:
         raise SuiteError(f"{folder} is the run folder of {before.name!r}, not of {suite.name!r}")
     return suite.model_copy(update={"seeds": asked or max(suite.seeds, before.seeds)})
 
 
-def _train(todo: list[Cell], n_done: int, asked: argparse.Namespace, folder: Path) -> list[Outcome]:
+def _train(
+    todo: list[Cell], n_done: int, asked: argparse.Namespace, folder: Path
+) -> list[EndedCell]:
     engine = LocalEngine(folder, asked.device)
     with RunDisplay(todo, n_done, asked.jobs, Console()) as display:
         return run(todo, engine, asked.jobs, display)

@@ -1,25 +1,16 @@
-"""The seam between a grid of cells and machines that train them; the engine for this machine."""
+"""The seam between a grid of cells and the machines that train them, and the loop above it."""
 
-import contextlib
-import json
-import os
-import subprocess
-import sys
-import time
-from pathlib import Path
+import traceback
+from collections import deque
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from sb3_per.experiments.compare import results
 from sb3_per.experiments.compare.suite import Cell
 
-ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "MKL", "OPENBLAS", "NUMBA")}
-_LINES = 20  # of the output of a cell that ended without a traceback
-_PATIENCE = 0.1  # seconds between two looks at the running processes
 
-
-class Outcome(NamedTuple):
+class EndedCell(NamedTuple):
     """
-    A cell that has ended.
+    A cell whose training is over.
 
     :param error: None if its result is written; else the traceback, and where the whole output is.
     """
@@ -29,88 +20,59 @@ class Outcome(NamedTuple):
 
 
 class Engine(Protocol):
-    """Where cells are trained. Their results are in the run folder when ``collect`` names them."""
+    """Trains cells. Their results are in the run folder when ``collect`` returns them."""
 
     def submit(self, cell: Cell) -> None:
         """
-        Start a cell; how many there may be at a time is the caller's to know.
+        Start a cell; the caller knows how many there may be at a time.
 
         :raises OSError: if it cannot be started; others may be.
         """
 
-    def collect(self) -> Outcome:
+    def collect(self) -> EndedCell:
         """Wait until one of the started cells has ended."""
 
     def close(self) -> None:
         """Stop the cells that still run; they leave no result."""
 
 
-class LocalEngine:
+class Display(Protocol):
+    """Shows how a run goes."""
+
+    def started(self, cell: Cell) -> None: ...
+
+    def ended(self, ended: EndedCell) -> None: ...
+
+
+def run(cells: Sequence[Cell], engine: Engine, jobs: int, display: Display) -> list[EndedCell]:
     """
-    A process on this machine for each cell, of one thread.
+    Train every cell. A cell that fails does not stop the others.
 
-    Invariant: a process ends at the latest when its standard input does, and so with this one,
-    whatever ends it.
-
-    :param folder: The run folder.
-    :param device: torch's, for all cells.
+    :param cells: In the order in which they start.
+    :param engine: Closed at the end, and when this is interrupted.
+    :param jobs: How many cells may run at a time.
+    :return: The cells that failed.
     """
-
-    def __init__(self, folder: Path, device: str) -> None:
-        self._folder, self._device = folder, device
-        self._running: dict[subprocess.Popen[str], Cell] = {}
-
-    def submit(self, cell: Cell) -> None:
-        place = results.claim(self._folder, cell)
-        with (place / results.OUTPUT).open("w") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-c", _worker()],
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=os.environ | ONE_THREAD,
-                text=True,
-            )
-        self._running[process] = cell
-        request = {"cell": cell, "folder": str(self._folder), "device": self._device}
-        # A process that has ended already is noticed when its outcome is collected.
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(json.dumps(request) + "\n")  # type: ignore[union-attr]  # a pipe
-            process.stdin.flush()  # type: ignore[union-attr]  # a pipe
-
-    def collect(self) -> Outcome:
-        while True:
-            for process, cell in self._running.items():
-                if process.poll() is not None:
-                    del self._running[process]
-                    process.communicate()
-                    return Outcome(cell, self._error(cell, process.returncode))
-            time.sleep(_PATIENCE)
-
-    def close(self) -> None:
-        for process in self._running:
-            process.kill()
-        for process in self._running:
-            process.communicate()
-        self._running.clear()
-
-    def _error(self, cell: Cell, status: int) -> str | None:
-        try:
-            if status == 0 and results.read(self._folder, cell) is not None:
-                return None
-        except (results.DamagedResult, results.MixedResults) as error:
-            return str(error)
-        path = results.cell_folder(self._folder, cell) / results.OUTPUT
-        try:
-            output = path.read_text(encoding="utf-8", errors="replace")
-        except OSError as error:
-            output = f"it cannot be read: {error}"
-        _, traceback, last = output.rpartition("Traceback (most recent call last)")
-        end = traceback + last if traceback else "\n".join(output.splitlines()[-_LINES:])
-        return f"exit status {status}, all output in {path}\n{end.rstrip()}"
-
-
-def _worker() -> str:
-    """:return: What a process runs: the code of this one, whatever lies in the current folder."""
-    path, module = [*map(str, sys.path)], "sb3_per.experiments.compare.worker"
-    return f"import sys; sys.path[:] = {path}; from {module} import main; main()"
+    waiting = deque(cells)
+    n_running = 0
+    failed = []
+    try:
+        while waiting or n_running:
+            ended = None
+            if waiting and n_running < jobs:
+                cell = waiting.popleft()
+                display.started(cell)
+                try:
+                    engine.submit(cell)
+                    n_running += 1
+                except OSError:
+                    ended = EndedCell(cell, traceback.format_exc().rstrip())
+            else:
+                ended = engine.collect()
+                n_running -= 1
+            if ended is not None:
+                display.ended(ended)
+                failed += [ended] if ended.error is not None else []
+    finally:
+        engine.close()
+    return failed

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from sb3_per.experiments.compare import results
+from sb3_per.experiments.compare import run_folder
 from sb3_per.experiments.compare.suite import Cell, gym_id
 
 
@@ -32,7 +32,7 @@ def manager(cell: Cell, folder: Path, device: str) -> Any:
     from rl_zoo3.exp_manager import ExperimentManager
 
     settings = cell.settings
-    place = results.cell_folder(folder, cell)
+    place = run_folder.cell_folder(folder, cell)
     config = place / "hyperparameters.yml"
     hyperparameters = settings["hyperparameters"] | {"n_timesteps": settings["steps"]}
     environment = gym_id(cell.environment)

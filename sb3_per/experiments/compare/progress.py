@@ -16,7 +16,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from sb3_per.experiments.compare.engine import Outcome
+from sb3_per.experiments.compare.engine import EndedCell
 from sb3_per.experiments.compare.suite import Cell
 
 
@@ -120,20 +120,20 @@ class RunDisplay:
         self._tasks[str(cell)] = self._live.add_task(f"  {cell}", total=None)
         self._live.update(self._all, description=self._counts())
 
-    def ended(self, outcome: Outcome) -> None:
-        well = outcome.error is None
-        seconds = self._forecast.ended(outcome.cell, well=well)
+    def ended(self, ended: EndedCell) -> None:
+        well = ended.error is None
+        seconds = self._forecast.ended(ended.cell, well=well)
         self._n_running -= 1
         self._n_done += well
         self._n_failed += not well
-        self._live.remove_task(self._tasks.pop(str(outcome.cell)))
+        self._live.remove_task(self._tasks.pop(str(ended.cell)))
         self._live.update(self._all, description=self._counts(), advance=1)
         if not self._console.is_terminal:
             left = _readable(self._forecast.seconds_left())
             word = _readable(seconds) if well else "failed"
-            self._say(f"{self._n_done}/{self._n_cells}, {left} left | {outcome.cell}: {word}")
+            self._say(f"{self._n_done}/{self._n_cells}, {left} left | {ended.cell}: {word}")
         elif not well:
-            self._say(f"{outcome.cell}: failed")
+            self._say(f"{ended.cell}: failed")
 
     def _say(self, text: str) -> None:
         # One line for grep, whatever the width; and names are no markup.

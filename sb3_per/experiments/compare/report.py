@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence, Sized
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sb3_per.experiments.compare import figures, results, suite_file, tables
+from sb3_per.experiments.compare import figures, run_folder, suite_file, tables
 from sb3_per.experiments.compare.problems import SuiteError
 from sb3_per.experiments.compare.scores import IMPLAUSIBLE, Run, run_of
 from sb3_per.experiments.compare.statistics import LEAST_RUNS
@@ -75,7 +75,7 @@ def write(folder: Path, out: Path) -> list[str]:
         figures.curves(suite, runs, out / "curves")
         figures.intervals(suite, comparisons, out / "intervals")
         figures.gains(suite, gains, out / "gains")
-    tables.write_csv(tables.of_runs(runs), out / "runs.csv")
+    tables.as_csv(tables.of_runs(runs), out / "runs.csv")
     parts = [*_heading(contents), *_gains(suite, gains)]
     parts += [*_findings(contents, comparisons), *_settings(contents)]
     with new_file(out / "report.md") as file:
@@ -91,11 +91,11 @@ def write(folder: Path, out: Path) -> list[str]:
 
 
 def _read(folder: Path) -> _Contents:
-    if not (folder / results.SUITE).is_file():
-        raise SuiteError(f"{folder} must be a run folder, but it holds no {results.SUITE}")
-    suite = suite_file.load(str(folder / results.SUITE))
+    if not (folder / run_folder.SUITE).is_file():
+        raise SuiteError(f"{folder} must be a run folder, but it holds no {run_folder.SUITE}")
+    suite = suite_file.load(str(folder / run_folder.SUITE))
     grid = cells(suite)
-    each = [(cell, results.read(folder, cell)) for cell in grid]
+    each = [(cell, run_folder.read(folder, cell)) for cell in grid]
     finished = [(cell, result) for cell, result in each if result is not None]
     if not finished:
         raise SuiteError(f"{folder} holds no result yet")
@@ -105,7 +105,7 @@ def _read(folder: Path) -> _Contents:
             run_of(cell, found, suite.environments[cell.environment]) for cell, found in finished
         ],
         missing=[cell for cell, result in each if result is None],
-        strangers=results.strangers(folder, grid),
+        strangers=run_folder.strangers(folder, grid),
         found=[result for _, result in finished],
     )
 
@@ -162,28 +162,28 @@ def _count(things: Sized, name: str) -> str:
 
 def _gains(suite: Suite, gains: Sequence[Comparison]) -> Iterator[str]:
     if gains:
-        yield tables.markdown(tables.of_contrasts(suite, gains))
+        yield tables.as_markdown(tables.of_contrasts(suite, gains))
         yield "![what each part adds](gains.png)"
 
 
 def _findings(contents: _Contents, comparisons: Sequence[Comparison]) -> Iterator[str]:
     suite = contents.suite
     if comparisons:
-        yield tables.markdown(tables.of_suite(suite, comparisons))
+        yield tables.as_markdown(tables.of_suite(suite, comparisons))
         yield f"![probability of improvement over {suite.baseline_label}](intervals.png)"
     else:
         yield "No variant has a run in every environment yet: nothing is said of the whole suite."
     yield "![learning curves](curves.png)"
-    yield tables.markdown(tables.of_environments(suite, contents.runs))
+    yield tables.as_markdown(tables.of_environments(suite, contents.runs))
     yield _METHOD
 
 
 def _settings(contents: _Contents) -> Iterator[str]:
     yield f"## What is compared\n\n{_FAIR}"
-    yield tables.markdown(tables.of_variants(contents.suite))
+    yield tables.as_markdown(tables.of_variants(contents.suite))
     if {"dqn", "per_dqn"} <= {each.algorithm for each in contents.suite.variants.values()}:
         yield _ALGORITHMS
-    yield tables.markdown(tables.of_tasks(contents.suite, contents.runs))
+    yield tables.as_markdown(tables.of_tasks(contents.suite, contents.runs))
     for name, each in contents.suite.environments.items():
         yield f"Shared in {name}: {tables.listed(each.hyperparameters | each.env_kwargs)}"
 
@@ -195,7 +195,7 @@ def _made_by(contents: _Contents) -> Iterator[str]:
             every.setdefault(name, {})[str(value)] = None
     duration = _duration(sum(run.cpu_seconds for run in contents.runs))
     yield (
-        f"Trained in {duration}. `sb3-per compare run {results.SUITE} --out FOLDER` "
+        f"Trained in {duration}. `sb3-per compare run {run_folder.SUITE} --out FOLDER` "
         "with the file from the run folder trains the same again."
     )
     yield "Made with " + ", ".join(f"{name} {' and '.join(each)}" for name, each in every.items())

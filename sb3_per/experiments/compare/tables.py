@@ -1,6 +1,5 @@
 """The numbers of a report as rows, for Markdown and for CSV."""
 
-import csv
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from sb3_per.experiments.common.tables import markdown, write_csv
 from sb3_per.experiments.compare.scores import Run, censored_median
 from sb3_per.experiments.compare.statistics import Estimate, improvement, pooled_mean
 from sb3_per.experiments.compare.suite import Cell, Suite
@@ -173,23 +173,17 @@ def listed(values: Mapping[str, object]) -> str:
     return ", ".join(f"`{key}={value}`" for key, value in values.items())
 
 
-def markdown(rows: Sequence[Row]) -> str:
-    """:return: A table with the columns of all rows."""
+def as_markdown(rows: Sequence[Row]) -> str:
+    """Return a table with the columns of all rows."""
     columns = _columns(rows)
-    lines = [columns, ["---"] * len(columns)]
-    lines += [[text(row.get(column)) for column in columns] for row in rows]
-    return "\n".join(f"| {' | '.join(map(_in_a_cell, line))} |" for line in lines)
+    return markdown(columns, [[text(row.get(column)) for column in columns] for row in rows])
 
 
-def _in_a_cell(words: str) -> str:
-    return " ".join(words.split()).replace("|", "\\|")
-
-
-def write_csv(rows: Sequence[Row], path: Path) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, _columns(rows))
-        writer.writeheader()
-        writer.writerows(rows)
+def as_csv(rows: Sequence[Row], path: Path) -> None:
+    """Write a file with the columns of all rows."""
+    columns = _columns(rows)
+    values = [[row.get(column, "") for column in columns] for row in rows]
+    write_csv(path, columns, values, line_end="\r\n")
 
 
 def _columns(rows: Sequence[Row]) -> list[str]:

@@ -1,11 +1,10 @@
-"""One cell, in a process of its own: trained and evaluated by RL-Zoo, measured, written down."""
+"""One cell: trained and evaluated by RL-Zoo, measured, written down."""
 
 import json
 import os
 import platform
 import signal
 import sys
-import threading
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,8 @@ from stable_baselines3.common.utils import set_random_seed
 
 from sb3_per import zoo
 from sb3_per.buffers.prioritized import PrioritizedReplayBuffer
-from sb3_per.experiments.compare import experiment, results
+from sb3_per.experiments.common.processes import end_with_parent
+from sb3_per.experiments.compare import experiment, run_folder
 from sb3_per.experiments.compare.stopwatch import Clock, Stamp, pace
 from sb3_per.experiments.compare.suite import Cell
 from sb3_per.saving.buffer_files import buffer_options
@@ -25,25 +25,15 @@ PACKAGES = ("sb3-per", "stable-baselines3", "rl-zoo3", "torch", "numpy", "numba"
 _OF_ENVIRONMENTS = ("Box2D", "MinAtar", "minigrid", "ale-py")
 
 
-def main() -> None:
-    """
-    Train the cell whose JSON is the first line of the standard input.
-
-    The input stays open as long as who started this process lives: at its end nobody waits for the
-    result any more, and the process ends, however its parent has died.
-    """
+def main(cell: Cell, folder: Path, device: str) -> None:
+    """Train a cell in a process of its own, whose output goes into the cell's folder."""
     # Ctrl-C reaches the whole process group; RL-Zoo takes it for a wish to stop and save.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    request = json.loads(sys.stdin.readline())
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    train(Cell(*request["cell"]), Path(request["folder"]), request["device"])
-
-
-def _end_with_parent() -> None:
-    # Not sys.stdin.read: at its end the interpreter would wait for the lock that it holds.
-    while os.read(sys.stdin.fileno(), 1):
-        pass
-    os._exit(1)
+    with (run_folder.cell_folder(folder, cell) / run_folder.OUTPUT).open("wb") as output:
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(output.fileno(), stream.fileno())
+    end_with_parent()
+    train(cell, folder, device)
 
 
 def train(cell: Cell, folder: Path, device: str) -> None:
@@ -59,7 +49,7 @@ def train(cell: Cell, folder: Path, device: str) -> None:
     experiment.import_for(cell.environment)
     th.set_num_threads(1)
     set_random_seed(cell.settings["seed"])
-    place = results.clear(folder, cell)
+    place = run_folder.clear(folder, cell)
     manager = experiment.manager(cell, folder, device)
     model, _ = manager.setup_experiment()
     before, after = Stamp(manager.eval_freq), Stamp(manager.eval_freq)
@@ -72,7 +62,7 @@ def train(cell: Cell, folder: Path, device: str) -> None:
         raise RuntimeError(f"the training must not end early, got {model.num_timesteps} steps")
     manager.save_trained_model(model)
     evaluating = Clock(*np.subtract(after.clocks, before.clocks).sum(axis=0))
-    results.write(
+    run_folder.write(
         folder,
         cell,
         {
@@ -124,7 +114,3 @@ def _versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
-
-
-if __name__ == "__main__":
-    main()

@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium as gym
 
 from sb3_per.buffers.prioritized import OPTION_NAMES
-from sb3_per.experiments.compare import experiment, results
+from sb3_per.experiments.compare import experiment, run_folder
 from sb3_per.experiments.compare.problems import Problem, fail
 from sb3_per.experiments.compare.suite import Cell, Environment, Suite, cells, gym_id
 
@@ -138,7 +138,7 @@ def _build(cell: Cell) -> None:
     """Make a cell's environments and model as its worker will, and put all of it away."""
     with tempfile.TemporaryDirectory() as name, contextlib.redirect_stdout(io.StringIO()):
         folder = Path(name)
-        results.cell_folder(folder, cell).mkdir(parents=True)
+        run_folder.cell_folder(folder, cell).mkdir(parents=True)
         manager = experiment.manager(cell, folder, "cpu")
         create = manager.create_envs
         with contextlib.ExitStack() as made:

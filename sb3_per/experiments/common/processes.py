@@ -1,0 +1,24 @@
+"""Processes of one's own that end when the command does, whatever ends it."""
+
+import multiprocessing
+import os
+import threading
+
+# Started afresh: a forked process may inherit locks that nobody will ever release.
+SPAWN = multiprocessing.get_context("spawn")
+
+
+def end_with_parent() -> None:
+    """
+    Let this process, started by ``SPAWN``, end when the one that started it does.
+
+    A killed command cannot stop its processes; they would train on, or wait for work for ever.
+    """
+
+    def wait() -> None:
+        parent = multiprocessing.parent_process()
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()

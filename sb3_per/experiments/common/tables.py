@@ -1,0 +1,41 @@
+"""Tables in Markdown and CSV."""
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from sb3_per.saving.archive import new_file
+
+
+def markdown(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], *, is_aligned: bool = False
+) -> str:
+    """
+    Return a table.
+
+    :param is_aligned: Whether columns are flush right, for reading in a terminal.
+    """
+    lines = [[_on_one_line(text) for text in line] for line in (columns, *rows)]
+    lines.insert(1, ["-:" if is_aligned else "---"] * len(columns))
+    widths = [max(map(len, column)) if is_aligned else 0 for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "|" + "|".join(f" {text:>{width}} " for text, width in zip(line, widths, strict=True)) + "|"
+        for line in lines
+    )
+
+
+def _on_one_line(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def write_csv(
+    path: Path, columns: Sequence[str], rows: Iterable[Iterable[object]], line_end: str = "\n"
+) -> None:
+    """Write a CSV file, which replaces the one that was there as a whole or not at all."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator=line_end)
+    writer.writerow(columns)
+    writer.writerows(rows)
+    with new_file(path) as file:
+        file.write(text.getvalue().encode())
