@@ -244,9 +244,17 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         """
         Continue from a state of the prioritization.
 
-        :raises ValueError: for a state that does not fit.
+        :raises ValueError: for a state that does not fit, or does not belong to exactly the slots
+            that hold transitions.
         """
         self.sampler.restore(state)
+        slots = np.arange(self.n_stored)
+        if self.excluded_row is not None:
+            slots = np.delete(slots, self.slots_of(self.excluded_row))
+        fits = bool((self.prioritization.probabilities(slots) > 0).all())
+        fits &= self.sampler.n_sampleable == len(slots)
+        rule = f"stored priorities must be those of the {len(slots)} transitions in the buffer"
+        require(fits, rule, f"{self.sampler.n_sampleable} priorities")
 
     def options(self) -> dict[str, Any]:
         """Return the options of prioritization, except for its kind and beta."""

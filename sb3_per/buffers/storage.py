@@ -227,9 +227,10 @@ class SlotReplayBuffer(ReplayBuffer):
     ) -> tuple[IntArray, NDArray[np.float32], NDArray[np.float32]]:
         """Last slots (B,), n-step returns (B, 1) and discounts of the bootstrap value (B, 1)."""
         newest_row = (self.pos - 1) % self.buffer_size
-        windows = n_step_windows(slots, self.n_steps, (self.dones, self.timeouts), newest_row)
+        n_steps = min(self.n_steps, self.size())  # a window ends at the newest row
+        windows = n_step_windows(slots, n_steps, (self.dones, self.timeouts), newest_row)
         rewards = self._normalize_reward(self.rewards.take(windows.slots), env)  # (B, n)
-        discounts = self.gamma ** np.arange(self.n_steps, dtype=np.float32)
+        discounts = self.gamma ** np.arange(n_steps, dtype=np.float32)
         returns = (rewards * discounts * windows.within).sum(axis=1, keepdims=True)
         n_taken = windows.within.sum(axis=1, keepdims=True).astype(np.float32)
         return windows.last_slots, returns, self.gamma**n_taken

@@ -14,6 +14,13 @@ from sb3_per.prioritization.sum_tree import IntArray
 #   2 n (even, > 0)   inserted, and n TD errors are awaited that belong to what was there before
 #   -1 - 2 n          not inserted, and n TD errors are awaited that belong to what was there before
 MAX_STATE = 125  # 63 awaited TD errors; more are not counted
+EMPTY = -1
+
+
+def are_states(states: NDArray[np.int8]) -> bool:
+    """Return whether all numbers, shape (n,), are states of the table above."""
+    in_range = (states >= EMPTY - MAX_STATE - 1) & (states <= MAX_STATE + 1)
+    return bool((in_range & ((states >= 0) | (states % 2 == 1))).all())
 
 
 class PendingUpdates:
@@ -29,7 +36,7 @@ class PendingUpdates:
 
     def __init__(self, n_slots: int) -> None:
         compile_kernels()
-        self._states = np.full(n_slots, -1, dtype=np.int8)
+        self._states = np.full(n_slots, EMPTY, dtype=np.int8)
 
     @property
     def states(self) -> NDArray[np.int8]:

@@ -48,8 +48,11 @@ class Proportional(TDErrorPrioritization):
         self.largest_priority = self.initial_priority
 
     def state(self) -> dict[str, Any]:
-        """Return what ``restore`` needs: leaves, shape (n_slots,), as a view."""
-        return {"largest_priority": self.largest_priority, "leaves": self._tree.leaf_weights}
+        """Return what ``restore`` needs: the leaves up to the last one above 0, as a view."""
+        leaves = self._tree.leaf_weights
+        inserted = np.flatnonzero(leaves)
+        n_leaves = inserted[-1] + 1 if len(inserted) else 0
+        return {"largest_priority": self.largest_priority, "leaves": leaves[:n_leaves]}
 
     def restore(self, state: dict[str, Any]) -> None:
         """

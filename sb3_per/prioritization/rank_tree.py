@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sb3_per.prioritization.compilation import kernel
-from sb3_per.prioritization.sum_tree import FloatArray, IntArray, on_cache_lines
+from sb3_per.prioritization.sum_tree import FloatArray, IntArray, zeros_on_cache_lines
 
 # Entries of a leaf, and children of an inner node: their keys fill six cache lines, their items
 # three. At a million slots 32 and 64 are slower.
@@ -36,7 +36,7 @@ class Tree(NamedTuple):
     indices: NDArray[np.int32]  # (P,): which child of its parent
     counts: NDArray[np.int32]  # (Q, WIDTH)
     next_leaves: NDArray[np.int32]  # (P,): -1 after the last
-    leaf_of: NDArray[np.int32]  # (n_slots,): -1 for a slot that is not in the order
+    leaf_of: NDArray[np.int32]  # (n_slots,): 0 (in 0.1.0: -1) for a slot not in the order
     state: IntArray  # the root, inner nodes, leaves and entries in use, changes of shape
 
 
@@ -45,14 +45,14 @@ def empty_tree(n_slots: int) -> Tree:
     n_inner = 4 * -(-n_leaves // WIDTH) + 2 * DEEPEST
     n_nodes = n_inner + n_leaves
     tree = Tree(
-        keys=on_cache_lines(np.zeros((n_nodes, WIDTH))),
-        items=on_cache_lines(np.zeros((n_nodes, WIDTH), dtype=np.int32)),
+        keys=zeros_on_cache_lines((n_nodes, WIDTH), np.float64),
+        items=zeros_on_cache_lines((n_nodes, WIDTH), np.int32),
         sizes=np.zeros(n_nodes, dtype=np.int32),
         parents=np.zeros(n_nodes, dtype=np.int32),
         indices=np.zeros(n_nodes, dtype=np.int32),
         counts=np.zeros((n_inner, WIDTH), dtype=np.int32),
         next_leaves=np.zeros(n_nodes, dtype=np.int32),
-        leaf_of=np.full(n_slots, -1, dtype=np.int32),
+        leaf_of=np.zeros(n_slots, dtype=np.int32),
         state=np.zeros(5, dtype=np.int64),
     )
     lay_out(tree, np.empty(0), np.empty(0, dtype=np.int32))

@@ -132,7 +132,7 @@ def _place(tree: Tree, slots: IntArray, priorities: FloatArray) -> float:
             touched += _touch(tree, leaves[i - start])
         n_changes = tree.state[N_CHANGES]
         for i in chunk:
-            if tree.leaf_of[slots[i]] >= 0:  # named twice in this chunk
+            if tree.leaf_of[slots[i]] > 0:  # named twice in this chunk
                 _take_out(tree, slots[i])
             leaf = leaves[i - start]
             # The leaf that was looked up stays right until a node is split.
@@ -174,7 +174,7 @@ def _ranks_of(tree: Tree, slots: IntArray) -> IntArray:
     ranks = np.full(len(slots), -1, dtype=np.int64)
     for i in range(len(slots)):
         node = tree.leaf_of[slots[i]]
-        if node >= 0:
+        if node > 0:
             ranks[i] = 0
             while tree.items[node, ranks[i]] != slots[i]:
                 ranks[i] += 1
@@ -200,7 +200,7 @@ def _find(tree: Tree, rank: int) -> tuple[int, int]:
 @kernel
 def _take_out(tree: Tree, slot: int) -> None:
     leaf = tree.leaf_of[slot]
-    if leaf < 0:
+    if leaf <= 0:
         return
     place = np.int32(0)
     last = tree.sizes[leaf] - 1
@@ -210,7 +210,7 @@ def _take_out(tree: Tree, slot: int) -> None:
         tree.keys[leaf, i] = tree.keys[leaf, i + 1]
         tree.items[leaf, i] = tree.items[leaf, i + 1]
     tree.sizes[leaf] = last
-    tree.leaf_of[slot] = -1
+    tree.leaf_of[slot] = 0
     _add_above(tree, leaf, -1)
 
 

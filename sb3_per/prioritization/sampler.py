@@ -15,6 +15,7 @@ from sb3_per.prioritization.sampling import SampledSlots, SamplingScheme
 from sb3_per.prioritization.sum_tree import FloatArray, IntArray, SumTree
 from sb3_per.rules import fixed, require, require_bool, require_fraction
 
+SLOTS_AT_A_TIME = 2**16
 NORMALIZATIONS = ("batch", "buffer", "mean", "none")
 
 
@@ -200,14 +201,19 @@ class PrioritizedSampler:
 
     def find_inserted(self) -> None:
         """Ask the prioritization, which was put in place, which slots are inserted; O(N log N)."""
-        everything = np.arange(len(self._pending.states))
-        is_inserted = self.prioritization.probabilities(everything) > 0
-        self.n_sampleable = int(is_inserted.sum())
-        # What version 0.1.0 stored does not say which slots are not inserted.
-        self._pending.remove(everything[~is_inserted])
-        self._pending.insert(everything[is_inserted & (self._pending.states < 0)])
-        if self._inserted is not None:
-            self._inserted.set(everything, is_inserted.astype(np.float64))
+        self.n_sampleable = 0
+        n_slots = len(self._pending.states)
+        # In parts: a large buffer that is nearly empty must not take memory for all its slots.
+        for start in range(0, n_slots, SLOTS_AT_A_TIME):
+            slots = np.arange(start, min(start + SLOTS_AT_A_TIME, n_slots))
+            is_inserted = self.prioritization.probabilities(slots) > 0
+            inserted = slots[is_inserted]
+            self.n_sampleable += len(inserted)
+            # What version 0.1.0 stored does not say which slots are not inserted.
+            self._pending.remove(slots[~is_inserted])
+            self._pending.insert(inserted[self._pending.states[inserted] < 0])
+            if self._inserted is not None:
+                self._inserted.set(inserted, np.ones(len(inserted)))
 
     def _weights(self, sampled: SampledSlots, beta: float) -> NDArray[np.float32]:
         reference, divided_by = 1 / max(self.n_sampleable, 1), self.weight_normalization

@@ -2,10 +2,10 @@
 
 import hashlib
 import json
+import math
 import os
 import zipfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
@@ -15,6 +15,8 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from sb3_per.rules import require
+from sb3_per.saving.atomic import new_file
+from sb3_per.saving.structure import refusing
 
 # How much is read or hashed at a time, in bytes.
 _CHUNK = 1 << 20
@@ -32,10 +34,10 @@ def write_archive(
 
     The file is a zip archive that ``numpy.load`` can open, followed by its checksum.
 
-    :param path: Where to; folders are made. A file ``.<name>.partial`` is used beside it meanwhile.
+    :param path: Where to; folders are made. Meanwhile the file is called ``.<name>.*.partial``.
     :param header: Anything that JSON can hold.
     :param members: Arrays and bytes by name.
-    :raises ValueError: for what cannot be stored; see ``as_json`` and ``require_plain``.
+    :raises ValueError: for what cannot be stored; see ``as_json`` and ``require_storable``.
     """
     with new_file(Path(path)) as file:
         hashing = _HashingWriter(file)
@@ -43,11 +45,11 @@ def write_archive(
         with zipfile.ZipFile(hashing, "w") as archive:  # type: ignore[call-overload]  # needs write
             archive.writestr(zipfile.ZipInfo(_HEADER), as_json(header))
             for name, member in members.items():
+                require_storable(name, member)
                 is_array = isinstance(member, np.ndarray)
                 info = zipfile.ZipInfo(f"{name}.npy" if is_array else name)
                 with archive.open(info, "w", force_zip64=True) as target:
                     if is_array:
-                        require_plain(name, member)
                         _write_array(target, member)
                     else:
                         target.write(member)
@@ -56,6 +58,8 @@ def write_archive(
 
 def as_json(values: Mapping[str, Any]) -> str:
     """
+    Return values as JSON.
+
     :param values: Text, numbers (NumPy's too), truth and None, in lists and dicts.
     :raises ValueError: for anything else.
     """
@@ -68,47 +72,34 @@ def _plain(value: Any) -> Any:
     return value.tolist()
 
 
-def require_plain(name: str, array: NDArray[Any]) -> None:
-    """:raises ValueError: for an array of Python objects, which only a pickle could hold."""
-    rule = f"arrays of Python objects cannot be stored, and {name} is one"
-    require(not array.dtype.hasobject, rule, array.dtype)
-
-
-def partial_name(name: str) -> str:
-    """:return: What a file is called beside its place until it is whole."""
-    return f".{name}.partial"
-
-
-@contextmanager
-def new_file(path: Path) -> Iterator[BinaryIO]:
+def require_storable(name: str, member: NDArray[Any] | bytes) -> None:
     """
-    A file to be written that takes its place, durably, when the block ends without an error. One
-    process at a time may write to a place; where that is a link, what it leads to is replaced.
+    Check what ``write_archive`` shall write.
+
+    :raises ValueError: for an array of Python objects, which only a pickle could hold, and for a
+        name that no member of a zip archive can have.
     """
-    path = path.resolve()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(partial_name(path.name))
-    try:
-        with partial.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
-    _sync_folder(path.parent)
+    is_name = "\0" not in name and name.isprintable()
+    require(is_name, "names of what is stored must be printable text", name)
+    if isinstance(member, np.ndarray):
+        _require_plain(name, member.dtype)
+
+
+def _require_plain(name: str, dtype: np.dtype[Any]) -> None:
+    require(not dtype.hasobject, f"{name} must not be an array of Python objects", dtype)
 
 
 class DamagedArchive(ValueError):
-    """A file that is not as it was written."""
+    """Raised for a file that is not as it was written."""
 
 
 class Archive:
     """
     A file of ``write_archive``, open for reading.
 
-    Invariant: the checksum was right when the file was opened.
+    Invariant: the checksum was right when the file was opened, and all members lie uncompressed in
+    the file, so none can be larger than the file. A checksum stops damage but no attacker: nothing
+    that is read is believed before it was checked.
 
     :param path: The file.
     :param kind: What ``header["format"]`` has to be.
@@ -120,12 +111,26 @@ class Archive:
     def __init__(self, path: str | os.PathLike[str], kind: str, version: int) -> None:
         self.path = Path(path)
         _check_seal(self.path)
-        self._zip = zipfile.ZipFile(self.path)
-        self.header: dict[str, Any] = json.loads(self._zip.read(_HEADER))
-        found, found_version = self.header.get("format"), self.header.get("version")
-        require(found == kind, f"{self.path} must hold a {kind}", found)
-        rule = f"{self.path} must be of format version {version} at the most: update sb3-per"
-        require(isinstance(found_version, int) and found_version <= version, rule, found_version)
+        self._rule = f"{self.path} must be as sb3-per writes it"
+        with refusing(self._rule):
+            self._zip = zipfile.ZipFile(self.path)
+        try:
+            _check_members(self.path, self._zip.infolist())
+            self.header = self._read_header()
+            found, found_version = self.header.get("format"), self.header.get("version")
+            require(found == kind, f"{self.path} must hold a {kind}", found)
+            rule = f"{self.path} must be of format version {version} at the most: update sb3-per"
+            is_known = isinstance(found_version, int) and 1 <= found_version <= version
+            require(is_known, rule, found_version)
+        except BaseException:
+            self.close()
+            raise
+
+    def _read_header(self) -> dict[str, Any]:
+        with refusing(self._rule):
+            header = json.loads(self.bytes_of(_HEADER))
+        require(isinstance(header, dict), f"{self.path} must have a header of named values", header)
+        return dict(header)
 
     def __enter__(self) -> "Archive":
         return self
@@ -139,12 +144,20 @@ class Archive:
         self.close()
 
     def close(self) -> None:
+        """Close the file."""
         self._zip.close()
 
     def array(self, name: str) -> NDArray[Any]:
-        """An array by its name."""
-        with self._open(f"{name}.npy") as file:
-            array: NDArray[Any] = npy.read_array(file, allow_pickle=False)
+        """
+        Return an array by its name.
+
+        :raises ValueError: if there is none, or what is there is not as ``write_archive`` writes
+            it. Memory is taken for no more than the file holds.
+        """
+        with refusing(self._rule), self._open(f"{name}.npy") as file:
+            shape, dtype = self._array_header(name, file)
+            array: NDArray[Any] = np.empty(shape, dtype)
+            _fill(array, file)
         return array
 
     def read_into(self, name: str, target: NDArray[Any]) -> None:
@@ -153,23 +166,53 @@ class Archive:
 
         :raises ValueError: if what is stored has another shape or type.
         """
-        with self._open(f"{name}.npy") as file:
-            npy.read_magic(file)
-            shape, _, dtype = npy.read_array_header_1_0(file)
+        with refusing(self._rule), self._open(f"{name}.npy") as file:
+            shape, dtype = self._array_header(name, file)
             rule = f"{name} in {self.path} must be {target.dtype} of shape {target.shape}"
             require((shape, dtype) == (target.shape, target.dtype), rule, f"{dtype} of {shape}")
-            for rows in _chunks(target):
-                rows[...] = np.frombuffer(file.read(rows.nbytes), dtype).reshape(rows.shape)
+            _fill(target, file)
 
     def bytes_of(self, name: str) -> bytes:
-        """Bytes by their name."""
-        with self._open(name) as file:
+        """Return bytes by their name."""
+        with refusing(self._rule), self._open(name) as file:
             content: bytes = file.read()
         return content
 
     def _open(self, member: str) -> Any:
         require(member in self._zip.namelist(), f"{self.path} must hold {member}", "nothing")
         return self._zip.open(member)
+
+    def _array_header(self, name: str, file: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        """Read shape and type of an array whose numbers have to fill the rest of the member."""
+        require(
+            npy.read_magic(file) == (1, 0), f"{name} must be an array of .npy version 1.0", name
+        )
+        shape, is_fortran, dtype = npy.read_array_header_1_0(file)
+        require(not is_fortran, f"{name} in {self.path} must be stored by rows", is_fortran)
+        _require_plain(name, dtype)
+        n_bytes = self._zip.getinfo(f"{name}.npy").file_size - file.tell()
+        is_size = min(shape, default=0) >= 0 and dtype.itemsize > 0
+        fits = is_size and math.prod(shape) * dtype.itemsize == n_bytes
+        require(fits, f"{name} in {self.path} must have {n_bytes} bytes", f"{dtype} of {shape}")
+        return shape, dtype
+
+
+def _fill(array: NDArray[Any], file: Any) -> None:
+    for rows in _chunks(array):
+        rows[...] = np.frombuffer(file.read(rows.nbytes), array.dtype).reshape(rows.shape)
+
+
+def _check_members(path: Path, members: list[zipfile.ZipInfo]) -> None:
+    """:raises ValueError: unless all members lie in the file as they are, each in its own place."""
+    size = path.stat().st_size
+    for member in members:
+        lies_in = 0 <= member.header_offset < size and member.compress_size == member.file_size
+        is_plain = member.compress_type == zipfile.ZIP_STORED and not member.flag_bits & 1
+        require(lies_in and is_plain, f"members of {path} must be stored as they are", member)
+    names = [member.filename for member in members]
+    require(len(set(names)) == len(names), f"members of {path} must have names of their own", names)
+    n_bytes = sum(member.file_size for member in members)
+    require(n_bytes <= size, f"members of {path} must take at most its {size} bytes", n_bytes)
 
 
 def _write_array(file: Any, array: NDArray[Any]) -> None:
@@ -181,10 +224,11 @@ def _write_array(file: Any, array: NDArray[Any]) -> None:
 
 
 def _chunks(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    """Views of successive rows, small enough to be copied."""
+    """Yield views of successive rows, small enough to be copied; none of an empty array."""
+    if array.size == 0:
+        return
     array = np.atleast_1d(array)
-    row_size = max(array.nbytes // max(len(array), 1), 1)
-    n_rows = max(_CHUNK // row_size, 1)
+    n_rows = max(_CHUNK // max(array.nbytes // len(array), 1), 1)
     for start in range(0, len(array), n_rows):
         yield array[start : start + n_rows]
 
@@ -222,13 +266,3 @@ def _check_seal(path: Path) -> None:
             f"{path} is damaged: it was cut short, changed after it was written, or not written "
             "by sb3-per (PERDQN.load and load_replay_buffer read SB3's files)"
         )
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name != "posix":  # Windows cannot open a folder
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,35 +1,69 @@
 """Prioritized buffers in files without pickle: reading one executes nothing."""
 
+import inspect
 import os
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch as th
+from numpy.typing import NDArray
 
 from sb3_per.buffers.prioritized import PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
 from sb3_per.prioritization.base import Prioritization
 from sb3_per.prioritization.names import PRIORITIZATION_NAMES, PRIORITIZATIONS
+from sb3_per.prioritization.pending_updates import EMPTY, are_states
+from sb3_per.prioritization.stored_state import stored_array
 from sb3_per.rules import require
 from sb3_per.saving.archive import Archive, write_archive
+from sb3_per.saving.random_state import generator_from, state_of
 from sb3_per.saving.spaces import space_from_json, space_to_json
+from sb3_per.saving.structure import (
+    FLAG,
+    OBJECT,
+    TEXT,
+    check_structure,
+    number,
+    one_of,
+    refusing,
+    whole,
+)
 
 FORMAT = "sb3-per buffer"
-VERSION = 1
+# 1 (0.1.0): one pending state and one leaf for every slot, whether it holds a transition or not.
+VERSION = 2
 
 _KINDS = {kind.__name__: kind for kind in (PrioritizedReplayBuffer, PrioritizedDictReplayBuffer)}
+_PENDING = "draw_log"  # the name that version 0.1.0 gave to pending states
+
+# What the header says of a buffer; the buffer itself checks the other options.
+BUFFER_STRUCTURE = {
+    "kind": one_of([*_KINDS]),
+    "observation_space": OBJECT,
+    "action_space": OBJECT,
+    "options": {
+        "buffer_size": whole(1),
+        "n_envs": whole(1),
+        "optimize_memory_usage": FLAG,
+        "handle_timeout_termination": FLAG,
+        "n_steps": whole(1),
+        "gamma": number(0, 1),
+    },
+    "state": {"pos": whole(0), "full": FLAG, "beta": number(0, 1), "generator": OBJECT},
+    "prioritization": {"name": TEXT, "arrays": [TEXT], "values": OBJECT},
+}
 
 
 def save_buffer(buffer: PrioritizedReplayBuffer, path: str | os.PathLike[str]) -> None:
     """
-    Store a buffer: transitions, priorities, draws that wait for their TD errors, beta and the
-    random stream. The file is replaced as a whole or not at all; no copy of the transitions is made
-    in memory.
+    Store a buffer: transitions, priorities, which samples await TD errors, beta and the state of
+    the random generator. The file is replaced as a whole or not at all; no copy of the transitions
+    is made in memory.
 
-    :param buffer: One of ours; of its own subclasses only ``save_replay_buffer`` knows everything.
+    :param buffer: One of ours; only ``save_replay_buffer`` can store subclasses.
     :param path: Where to, suffix and all.
-    :raises ValueError: for a subclass, a space that has no JSON form, or a prioritization of your
-        own that does not offer its state.
+    :raises ValueError: for a subclass, a space that has no JSON form, a random generator that is
+        not NumPy's, or a prioritization of your own that does not offer its state.
     """
     header, members = pack_buffer(buffer)
     write_archive(path, {"format": FORMAT, "version": VERSION, **header}, members)
@@ -41,7 +75,7 @@ def load_buffer(
     prioritization: Callable[..., Prioritization] | None = None,
 ) -> PrioritizedReplayBuffer:
     """
-    A new buffer that goes on as the one that was stored would have.
+    Return a new buffer that continues as the stored one would have.
 
     :param path: A file of ``save_buffer``.
     :param device: Where batches shall go.
@@ -49,11 +83,12 @@ def load_buffer(
     :raises ValueError: for a file that is damaged or holds something else.
     """
     with Archive(path, FORMAT, VERSION) as archive:
+        check_structure(archive.header, {"buffer": BUFFER_STRUCTURE}, f"the header of {path}")
         return unpack_buffer(archive, device, prioritization)
 
 
 def pack_buffer(buffer: PrioritizedReplayBuffer) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What an archive needs of a buffer: the part of the header, and the arrays as views."""
+    """Return what an archive needs of a buffer: the part of the header, and arrays as views."""
     name = type(buffer).__name__
     rule = f"only {' and '.join(_KINDS)} can be stored without pickle, no subclass"
     require(_KINDS.get(name) is type(buffer), rule, name)
@@ -65,7 +100,7 @@ def pack_buffer(buffer: PrioritizedReplayBuffer) -> tuple[dict[str, Any], dict[s
         "observation_space": space_to_json(buffer.observation_space),
         "action_space": space_to_json(buffer.action_space),
         "options": buffer_options(buffer),
-        "state": buffer.state(),
+        "state": {**buffer.state(), "generator": state_of(buffer.generator)},
         "prioritization": {
             "name": _name_of(type(buffer.prioritization)),
             "arrays": [*arrays],
@@ -73,36 +108,79 @@ def pack_buffer(buffer: PrioritizedReplayBuffer) -> tuple[dict[str, Any], dict[s
         },
     }
     members = {f"prioritization/{key}": array for key, array in arrays.items()}
-    return {"buffer": header}, {**buffer.storage(), **members}
+    storage = buffer.storage()
+    storage[_PENDING] = _without_tail(storage[_PENDING])
+    return {"buffer": header}, {**storage, **members}
 
 
 def unpack_buffer(
     archive: Archive, device: th.device | str, prioritization: Callable[..., Prioritization] | None
 ) -> PrioritizedReplayBuffer:
-    """The buffer that ``pack_buffer`` was given."""
+    """
+    Return the buffer that ``pack_buffer`` was given.
+
+    :param archive: A file whose ``header["buffer"]`` has the structure ``BUFFER_STRUCTURE``.
+    :raises ValueError: for anything in the file that ``pack_buffer`` cannot have written.
+    """
     header = archive.header["buffer"]
     stored = header["prioritization"]
-    kind = PRIORITIZATIONS.get(stored["name"]) or prioritization or "proportional"
-    buffer = _KINDS[header["kind"]](
-        observation_space=space_from_json(header["observation_space"]),
-        action_space=space_from_json(header["action_space"]),
-        device=device,
-        prioritization=kind,
-        **header["options"],
-    )
+    buffer = _empty_buffer(header, device, prioritization)
     # Of what was built: the callable may be a partial, or any other function.
     rule = f"the buffer in {archive.path} needs prioritization={stored['name']}"
     require(_name_of(type(buffer.prioritization)) == stored["name"], rule, prioritization)
-    buffer.restore(header["state"])
+    buffer.generator = generator_from(header["state"]["generator"])
+    buffer.restore({**header["state"], "generator": buffer.generator.bit_generator.state})
     for name, view in buffer.storage().items():
-        archive.read_into(name, view)
+        if name == _PENDING:
+            _restore_pending(view, archive.array(name))
+        else:
+            archive.read_into(name, view)
     arrays = {name: archive.array(f"prioritization/{name}") for name in stored["arrays"]}
     buffer.restore_prioritization({**stored["values"], **arrays})
     return buffer
 
 
+def _empty_buffer(
+    header: dict[str, Any],
+    device: th.device | str,
+    prioritization: Callable[..., Prioritization] | None,
+) -> PrioritizedReplayBuffer:
+    """
+    Return a buffer with stored options.
+
+    It takes memory for what will be written to it, and so for no more than the file holds: NumPy
+    leaves it to the operating system to find the memory of zeros, which comes with the first write.
+    """
+    kind, stored = _KINDS[header["kind"]], header["options"]
+    unknown = sorted(stored.keys() - inspect.signature(kind).parameters.keys())
+    require(not unknown, f"stored options must be those of {kind.__name__}", unknown)
+    known = PRIORITIZATIONS.get(header["prioritization"]["name"])
+    own: dict[str, Any] = {
+        "observation_space": space_from_json(header["observation_space"]),
+        "action_space": space_from_json(header["action_space"]),
+        "device": device,
+        "prioritization": known or prioritization or "proportional",
+    }
+    twice = sorted(stored.keys() & own.keys())
+    require(not twice, "stored options must not name what is stored elsewhere", twice)
+    with refusing("a stored buffer must be one that can be made here"):
+        return kind(**own, **stored)
+
+
+def _without_tail(states: NDArray[np.int8]) -> NDArray[np.int8]:
+    """Return pending states up to the last one that differs from those of a new buffer."""
+    known = np.flatnonzero(states != EMPTY)
+    return states[: known[-1] + 1 if len(known) else 0]
+
+
+def _restore_pending(states: NDArray[np.int8], stored: NDArray[Any]) -> None:
+    stored = stored_array({_PENDING: stored}, _PENDING, np.int8, len(states))
+    require(are_states(stored), f"stored {_PENDING} must be states of PendingUpdates", stored)
+    states[: len(stored)] = stored
+
+
 def buffer_options(buffer: PrioritizedReplayBuffer) -> dict[str, Any]:
-    """What a buffer was built with, but for spaces, device and the kind of prioritization."""
+    """Return what a buffer was built with, except spaces, device and kind of prioritization."""
     return {
         "buffer_size": buffer.n_slots,
         "n_envs": buffer.n_envs,

@@ -6,10 +6,10 @@ import os
 import re
 import sys
 import warnings
+import zipfile
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
 import torch as th
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
@@ -24,19 +24,30 @@ from sb3_per.saving.archive import (
     Archive,
     DamagedArchive,
     as_json,
-    partial_name,
-    require_plain,
+    require_storable,
     write_archive,
 )
-from sb3_per.saving.buffer_files import pack_buffer, unpack_buffer
-from sb3_per.saving.random_state import restore_streams, streams_of
+from sb3_per.saving.atomic import unfinished_files
+from sb3_per.saving.buffer_files import BUFFER_STRUCTURE, pack_buffer, unpack_buffer
+from sb3_per.saving.random_state import STREAMS_STRUCTURE, restore_streams, streams_of
+from sb3_per.saving.structure import ANYTHING, TEXT, check_structure, refusing, whole
 from sb3_per.saving.vec_normalize import normalization_of, restore_normalization
 from sb3_per.signatures import explain_unknown_arguments
 
 FORMAT = "sb3-per checkpoint"
-VERSION = 1
+# 1 (0.1.0): see buffer_files.
+VERSION = 2
 
 NAME_PREFIX = "checkpoint"
+
+CHECKPOINT_STRUCTURE = {
+    "num_timesteps": whole(0),
+    "buffer_size": whole(1),
+    "streams": STREAMS_STRUCTURE,
+    "torch_streams": [TEXT],
+    "normalization": ANYTHING,
+    "buffer": BUFFER_STRUCTURE,
+}
 
 # The buffer is stored with its options, and a run goes on with a new episode.
 _DECIDED = (
@@ -72,6 +83,8 @@ def load_checkpoint(
     env: GymEnv,
     device: th.device | str = "auto",
     algorithm: type[Algorithm] = PERDQN,  # type: ignore[assignment]  # mypy has no defaults here
+    *,
+    restore_environments: bool = True,
     **options: Any,
 ) -> Algorithm:
     """
@@ -83,6 +96,8 @@ def load_checkpoint(
     :param env: As many environments, with the same wrappers, as the run had.
     :param device: Where the networks and batches shall be.
     :param algorithm: The class of the model.
+    :param restore_environments: False to leave the random numbers of the environments alone, for
+        environments whose ``np_random`` cannot be set.
     :param options: As for ``PERDQN.load``, but for what belongs to the buffer, which is stored.
     :raises ValueError: for a file that is damaged or of another kind, environments that do not
         fit, and options that the checkpoint decides.
@@ -96,15 +111,21 @@ def load_checkpoint(
             raise ValueError(f"{name} comes from the checkpoint: leave it out")
     with Archive(path, FORMAT, VERSION) as archive:
         header = archive.header
-        networks = io.BytesIO(archive.bytes_of("model.zip"))
+        check_structure(header, CHECKPOINT_STRUCTURE, f"the header of {path}")
+        arrays = {name: archive.array(name) for name in header["torch_streams"]}
+        networks = archive.bytes_of("model.zip")
+        with refusing(f"the model in {path} must be as SB3 saves it"):
+            damaged = zipfile.ZipFile(io.BytesIO(networks)).testzip()
+        require(damaged is None, f"the model in {path} must be whole", damaged)
         # It needs no buffer of its own.
-        model = algorithm.load(networks, env=env, device=device, buffer_size=1, **options)
+        model = algorithm.load(
+            io.BytesIO(networks), env=env, device=device, buffer_size=1, **options
+        )
         model.buffer_size = header["buffer_size"]
         prioritization = model.replay_buffer_kwargs.get("prioritization")
         own_class = prioritization if callable(prioritization) else None
         model.use_replay_buffer(unpack_buffer(archive, model.device, own_class))
-        arrays = {name: archive.array(name) for name in header["torch_streams"]}
-        restore_streams(model, header["streams"], arrays)
+        restore_streams(model, header["streams"], arrays, restore_environments)
         restore_normalization(model.get_vec_normalize_env(), header["normalization"])
     return model
 
@@ -201,8 +222,7 @@ class CheckpointCallback(BaseCallback):
         header, members = _contents(self.model)
         as_json(header)
         for name, member in members.items():
-            if isinstance(member, np.ndarray):
-                require_plain(name, member)
+            require_storable(name, member)
         _require_folder(self.folder)
         n_steps = self.model.num_timesteps
         self._n_due = n_steps // self._n_steps_between + 1
@@ -218,7 +238,7 @@ class CheckpointCallback(BaseCallback):
         for path in _checkpoints(self.folder, self.name_prefix):
             if _n_steps(path) > n_steps:
                 path.replace(path.with_name(f"{path.name}.damaged"))
-        for path in self.folder.glob(partial_name(f"{glob.escape(self.name_prefix)}_*_steps.ckpt")):
+        for path in unfinished_files(self.folder, f"{glob.escape(self.name_prefix)}_*_steps.ckpt"):
             path.unlink()  # of a run that was killed while it saved
 
     def _on_rollout_start(self) -> None:

@@ -1,4 +1,4 @@
-"""All random streams that a training run draws from: read, and put back."""
+"""All random generators that a training run uses: their states, read and put back."""
 
 import random
 from typing import Any
@@ -9,22 +9,91 @@ from numpy.typing import NDArray
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
+from sb3_per.rules import require
+from sb3_per.saving.structure import (
+    ANYTHING,
+    OBJECT,
+    Kind,
+    check_structure,
+    one_of,
+    refusing,
+    whole,
+)
+
 _TORCH = "streams/torch"
+_BIT_GENERATORS: dict[str, type[np.random.BitGenerator]] = {
+    kind.__name__: kind
+    for kind in (
+        np.random.MT19937,
+        np.random.PCG64,
+        np.random.PCG64DXSM,
+        np.random.Philox,
+        np.random.SFC64,
+    )
+}
+# NumPy believes where in its buffer a generator is, and reads there.
+_POSITIONS = {"MT19937": ("state", "pos", 624), "Philox": (None, "buffer_pos", 4)}
+
+STREAMS_STRUCTURE = {
+    "python": [ANYTHING],
+    "numpy": {"bit_generator": one_of(["MT19937"]), "state": {"pos": whole(0, 624)}},
+    "action_space": OBJECT,
+    "environments": [Kind("an object or null", lambda value: isinstance(value, dict | None))],
+}
+
+
+def state_of(generator: np.random.Generator) -> dict[str, Any]:
+    """
+    Return the state of a random generator, which names its kind.
+
+    :raises ValueError: for a kind that is not NumPy's.
+    """
+    state = dict(generator.bit_generator.state)
+    generator_from(state)
+    return state
+
+
+def generator_from(state: Any) -> np.random.Generator:
+    """
+    Return a random generator that continues from a state of ``state_of``, as JSON holds it.
+
+    :raises ValueError: for what cannot be a state of one of NumPy's generators.
+    """
+    kind = one_of([*_BIT_GENERATORS])
+    check_structure(state, {"bit_generator": kind}, "the state of a random generator")
+    name = state["bit_generator"]
+    with refusing(f"the state of a random generator must be one of {name}"):
+        if name in _POSITIONS:
+            part, position, most = _POSITIONS[name]
+            within = {position: whole(0, most)}
+            check_structure(state[part] if part else state, within, f"the state of {name}")
+        bit_generator = _BIT_GENERATORS[name](0)
+        bit_generator.state = _with_arrays(state)
+    return np.random.Generator(bit_generator)
+
+
+def _with_arrays(state: Any) -> Any:
+    """Return a state with arrays for the lists that JSON has; NumPy asks for them."""
+    if isinstance(state, dict):
+        return {name: _with_arrays(part) for name, part in state.items()}
+    if isinstance(state, list):
+        return np.array(state, dtype=np.uint64)
+    return state
 
 
 def streams_of(model: BaseAlgorithm) -> tuple[dict[str, Any], dict[str, NDArray[np.uint8]]]:
     """
-    States of Python's, NumPy's and torch's global streams, the action space's and those of the
-    environments that have one.
+    Return the states of Python's, NumPy's and torch's global generators, of the action space's and
+    of those of the environments that have one of NumPy's.
 
     :return: What fits into JSON, and torch's states as arrays by name.
     """
     plain = {
         "python": random.getstate(),
         "numpy": np.random.get_state(legacy=False),  # noqa: NPY002  # what SB3 draws from
-        "action_space": model.action_space.np_random.bit_generator.state,
+        "action_space": state_of(model.action_space.np_random),
         "environments": [
-            None if generator is None else generator.bit_generator.state
+            None if generator is None else state_of(generator)
             for generator in _generators(model.get_env())
         ],
     }
@@ -36,40 +105,86 @@ def streams_of(model: BaseAlgorithm) -> tuple[dict[str, Any], dict[str, NDArray[
 
 
 def restore_streams(
-    model: BaseAlgorithm, plain: dict[str, Any], arrays: dict[str, NDArray[np.uint8]]
+    model: BaseAlgorithm,
+    plain: dict[str, Any],
+    arrays: dict[str, NDArray[np.uint8]],
+    restore_environments: bool,
 ) -> None:
     """
-    Let all streams go on from states of ``streams_of``.
+    Let all generators continue from states of ``streams_of``.
 
     A GPU that was not there then, or is not here now, is passed over, and so is an environment
-    without a stream.
+    without a generator.
+
+    :param restore_environments: False to leave the generators of environments alone.
+    :raises ValueError: before anything has changed, for what cannot be such states.
     """
+    python, numpy, torch = _try(plain, arrays)
     env = model.get_env()
     if env is not None:
-        env.unwrapped._reset_seeds()  # they wait for a reset, and would start the streams anew
-        # Stored without an environment, a model has no states of theirs.
-        pairs = zip(_generators(env), plain["environments"], strict=False)
-        for i, (generator, state) in enumerate(pairs):
-            if generator is not None and state is not None:
-                generator.bit_generator.state = state
-                env.set_attr("np_random", generator, indices=i)
-    version, internal, gauss = plain["python"]
-    random.setstate((version, tuple(internal), gauss))
-    np.random.set_state(plain["numpy"])  # noqa: NPY002  # what SB3 draws from
-    model.action_space.np_random.bit_generator.state = plain["action_space"]
-    states = [th.from_numpy(arrays[f"{_TORCH}_{i}"]) for i in range(len(arrays))]
-    th.set_rng_state(states[0])
+        env.unwrapped._reset_seeds()  # they wait for a reset, and would start the generators again
+        if restore_environments:
+            _restore_environments(env, plain["environments"])
+    random.setstate(python)
+    np.random.set_state(numpy)  # noqa: NPY002  # what SB3 draws from
+    with refusing("the action space must have the kind of random generator that it had"):
+        action_space = generator_from(plain["action_space"]).bit_generator.state
+        model.action_space.np_random.bit_generator.state = action_space
+    th.set_rng_state(torch[0])
     n_devices = th.cuda.device_count() if th.cuda.is_available() else 0
-    for device, state in zip(range(n_devices), states[1:], strict=False):
+    for device, state in zip(range(n_devices), torch[1:], strict=False):
         th.cuda.set_rng_state(state, device)
 
 
+def _try(
+    plain: Any, arrays: dict[str, NDArray[np.uint8]]
+) -> tuple[tuple[Any, ...], dict[str, Any], list[th.Tensor]]:
+    """Return the states of Python, NumPy and torch, which generators of their own have taken."""
+    check_structure(plain, STREAMS_STRUCTURE, "random states")
+    for state in (plain["action_space"], *filter(None, plain["environments"])):
+        generator_from(state)
+    names = [f"{_TORCH}_{i}" for i in range(len(arrays))]
+    fits = len(names) > 0 and sorted(arrays) == sorted(names)
+    require(fits, f"random states of torch must have the names {names}", sorted(arrays))
+    with refusing("random states must be those of Python, NumPy and torch"):
+        version, internal, gauss = plain["python"]
+        python = (version, tuple(internal), gauss)
+        random.Random().setstate(python)
+        np.random.RandomState().set_state(plain["numpy"])
+        torch = [th.from_numpy(arrays[name]) for name in names]
+        th.Generator().set_state(torch[0])
+    return python, plain["numpy"], torch
+
+
+def _restore_environments(env: VecEnv, states: list[dict[str, Any] | None]) -> None:
+    # Stored without an environment, a model has no states of theirs.
+    for i, (generator, state) in enumerate(zip(_generators(env), states, strict=False)):
+        if generator is None or state is None:
+            continue
+        restored = generator_from(state)
+        if type(generator.bit_generator) is type(restored.bit_generator):
+            generator.bit_generator.state = restored.bit_generator.state
+            if _generators(env)[i] is generator:  # of this process: it has what it needs
+                continue
+        rule = (
+            f"environment {i} must take random numbers as np_random (or load with "
+            "restore_environments=False)"
+        )
+        with refusing(rule):
+            env.set_attr("np_random", restored, indices=i)
+
+
 def _generators(env: VecEnv | None) -> list[np.random.Generator | None]:
-    """The generator of each environment, or a copy of it; None where there is none."""
+    """Return the generator of each environment, or a copy of it; None for one without."""
     if env is None:
         return []
     try:
         found = env.get_attr("np_random")
     except (AttributeError, EOFError, OSError):  # of another make, or its process has died
         return [None] * env.num_envs
-    return [one if isinstance(one, np.random.Generator) else None for one in found]
+    return [one if _is_known(one) else None for one in found]
+
+
+def _is_known(generator: Any) -> bool:
+    is_generator = isinstance(generator, np.random.Generator)
+    return is_generator and type(generator.bit_generator).__name__ in _BIT_GENERATORS

@@ -36,7 +36,7 @@ def check_valid(order):
 
     assert entries_below(tree.state[rank_tree.ROOT], -np.inf, np.inf) == len(order)
     assert tree.parents[tree.state[rank_tree.ROOT]] == -1
-    assert sorted(seen) == np.flatnonzero(tree.leaf_of >= 0).tolist()
+    assert sorted(seen) == np.flatnonzero(tree.leaf_of > 0).tolist()
 
 
 def assert_same_order(order, naive):

@@ -1,13 +1,18 @@
 import errno
+import hashlib
+import io
 import json
 import os
+import stat
+import threading
 import zipfile
 
 import numpy as np
 import pytest
 
 from sb3_per.saving import archive
-from sb3_per.saving.archive import Archive, new_file, write_archive
+from sb3_per.saving.archive import Archive, write_archive
+from sb3_per.saving.atomic import new_file
 
 HEADER = {"format": "numbers", "version": 3, "seed": 2**127}
 MEMBERS = {"rows": np.arange(12.0).reshape(4, 3), "empty": np.zeros((0, 2)), "blob": b"bytes"}
@@ -155,8 +160,105 @@ def test_an_array_that_would_need_pickle_is_not_read(tmp_path):
     with zipfile.ZipFile(tmp_path / "evil.npz") as evil:
         write_archive(monster, HEADER, {"code.npy": evil.read("code.npy")})
 
-    with Archive(monster, "numbers", 3) as found, pytest.raises(ValueError, match="allow_pickle"):
+    with (
+        Archive(monster, "numbers", 3) as found,
+        pytest.raises(ValueError, match="code must not be an array of Python objects"),
+    ):
         found.array("code")
+
+
+# Crafted files, whose checksum is right
+
+
+def seal(path):
+    """Give a zip archive the checksum that ``write_archive`` would."""
+    content = path.read_bytes()
+    path.write_bytes(content + f"\nsha256:{hashlib.sha256(content).hexdigest()}".encode())
+
+
+def npy(shape, n_bytes=8, **described):
+    """An array's member with a header of one's own."""
+    file = io.BytesIO()
+    described = {"descr": "<f8", "fortran_order": False, "shape": shape, **described}
+    np.lib.format.write_array_header_1_0(file, described)
+    return file.getvalue() + b"\0" * n_bytes
+
+
+def test_compressed_members_are_refused_before_they_are_read(tmp_path):
+    """A zip bomb: 10 kB that would take 10 MB."""
+    with zipfile.ZipFile(tmp_path / "file", "w", zipfile.ZIP_DEFLATED) as bomb:
+        bomb.writestr("header.json", json.dumps(HEADER))
+        bomb.writestr("rows.npy", npy((1_250_000,), 10_000_000))
+    seal(tmp_path / "file")
+
+    with pytest.raises(ValueError, match=r"members of .*file must be stored as they are"):
+        Archive(tmp_path / "file", "numbers", 3)
+
+
+@pytest.mark.parametrize(
+    ("member", "complaint"),
+    [
+        (npy((10**12,)), "must have 8 bytes, got 'float64 of"),
+        (npy((10**30,)), "must have 8 bytes"),
+        (npy((-1,)), "must have 8 bytes"),
+        (npy((-1, -1)), "must have 8 bytes"),
+        (npy((0,)), "must have 8 bytes"),
+        (npy((10**12,), 0, descr="<U0"), "must have 0 bytes"),
+        (npy((1,), fortran_order=True), "must be stored by rows"),
+        (npy((1,), descr="nonsense"), "descr is not a valid dtype"),
+        (npy((1,)).replace(b"\x93NUMPY\x01", b"\x93NUMPY\x03"), "must be an array of .npy version"),
+        (npy((1,))[:30], "as sb3-per writes it|EOF"),
+        (npy((1,)).replace(b"{", b"("), "as sb3-per writes it|[Cc]annot parse header"),
+        (b"", "EOF"),
+    ],
+)
+def test_an_array_that_says_something_else_than_its_bytes_is_refused(member, complaint, tmp_path):
+    write_archive(tmp_path / "file", HEADER, {"rows.npy": member})
+
+    with Archive(tmp_path / "file", "numbers", 3) as found:
+        with pytest.raises(ValueError, match=complaint):
+            found.array("rows")
+        with pytest.raises(ValueError, match=r"rows|EOF|header|valid dtype"):
+            found.read_into("rows", np.zeros(1, dtype=np.float32))
+
+
+@pytest.mark.parametrize(
+    "header",
+    [b"", b"[]", b"1", b"nonsense", b"[" * 100_000, b"\xff", b'{"format": "numbers"}', b"1" * 5000]
+    + [
+        b'{"format": "numbers", "version": %s}' % wrong for wrong in (b"0", b"null", b'"3"', b"NaN")
+    ],
+)
+def test_a_header_that_is_none_is_refused(header, tmp_path):
+    with zipfile.ZipFile(tmp_path / "file", "w") as archive:
+        archive.writestr("header.json", header)
+    seal(tmp_path / "file")
+
+    with pytest.raises(ValueError, match=r"file must|Expecting value|Extra data|decode|digits"):
+        Archive(tmp_path / "file", "numbers", 3)
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_members_of_one_name_and_no_zip_archive_are_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "file", "w") as archive:
+        for _ in range(2):
+            archive.writestr("header.json", json.dumps(HEADER))
+    seal(tmp_path / "file")
+    tmp_path.joinpath("text").write_text("no zip archive")
+    seal(tmp_path / "text")
+
+    with pytest.raises(ValueError, match="must have names of their own"):
+        Archive(tmp_path / "file", "numbers", 3)
+    with pytest.raises(ValueError, match=r"text must be as sb3-per writes it, got BadZipFile"):
+        Archive(tmp_path / "text", "numbers", 3)
+
+
+@pytest.mark.parametrize("name", ["a\0b", "line\nbreak", "\ud800"])
+def test_names_that_no_member_can_have_are_refused(name, tmp_path):
+    with pytest.raises(ValueError, match="names of what is stored must be printable text"):
+        write_archive(tmp_path / "file", HEADER, {name: np.zeros(2)})
+
+    assert not list(tmp_path.iterdir())
 
 
 # Taking the place of another file
@@ -178,14 +280,70 @@ def test_an_error_while_writing_leaves_the_file_that_was_there_and_nothing_else(
     assert [*path.parent.iterdir()] == [path]
 
 
-def test_a_part_that_was_left_behind_does_not_stop_the_next_file(path):
-    partial = path.with_name(".file.npz.partial")
-    partial.write_bytes(b"left behind by a crash" * 10_000)
+def test_what_a_killed_writer_has_left_is_removed_an_hour_later(path):
+    old, young, other = (
+        path.with_name(name)
+        for name in (".file.npz.partial", ".file.npz.1a.partial", ".other.npz.1b.partial")
+    )
+    for partial in (old, young, other):
+        partial.write_bytes(b"left behind by a crash")
+    for partial in (old, other):
+        os.utime(partial, (0, 0))
 
     write_archive(path, HEADER, {})
 
     assert Archive(path, "numbers", 3).header == HEADER
-    assert not partial.exists()
+    assert sorted(path.parent.iterdir()) == sorted([path, young, other])
+
+
+def test_of_two_writers_to_one_place_the_last_one_wins_whole(path):
+    with new_file(path) as first:
+        first.write(b"first")
+        with new_file(path) as second:
+            second.write(b"sec")
+            second.flush()
+            first.write(b" and more")
+            second.write(b"ond")
+        assert path.read_bytes() == b"second"
+
+    assert path.read_bytes() == b"first and more"
+    assert [*path.parent.iterdir()] == [path]
+
+
+def test_writers_at_the_same_time_leave_a_whole_file(tmp_path):
+    arrays = [np.full(50_000, number) for number in range(4)]
+
+    def write(array):
+        for _ in range(5):
+            write_archive(tmp_path / "file", HEADER, {"array": array})
+
+    writers = [threading.Thread(target=write, args=[array]) for array in arrays]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+
+    with Archive(tmp_path / "file", "numbers", 3) as found:
+        assert any((found.array("array") == array).all() for array in arrays)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_folder_that_cannot_be_synced_is_warned_of(path, monkeypatch):
+    """Some network file systems refuse it, and the file is in its place by then."""
+    fsync = os.fsync
+
+    def refuse_folders(descriptor):
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", refuse_folders)
+
+    with pytest.warns(UserWarning, match=r"some cannot be synced to the disk .*Invalid argument"):
+        write_archive(path, HEADER, {"new": np.arange(3)})
+
+    with Archive(path, "numbers", 3) as found:
+        assert found.array("new").tolist() == [0, 1, 2]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="elsewhere folders cannot be synced")

@@ -5,7 +5,7 @@ import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from sb3_per.saving.archive import new_file
+from sb3_per.saving.atomic import new_file
 
 
 def markdown(

@@ -12,7 +12,7 @@ from sb3_per.experiments.compare.scores import IMPLAUSIBLE, Run, run_of
 from sb3_per.experiments.compare.statistics import LEAST_RUNS
 from sb3_per.experiments.compare.suite import FINAL_EVALUATIONS, Cell, Suite, cells
 from sb3_per.experiments.compare.summary import MARGIN, Comparison, compare, contrasts
-from sb3_per.saving.archive import new_file
+from sb3_per.saving.atomic import new_file
 
 _METHOD = f"""\
 Scores are 0 at a random policy's return and 1 at the solved one (below). *final* is the mean of a

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sb3_per.experiments.compare.suite import Cell, gym_id
-from sb3_per.saving.archive import new_file
+from sb3_per.saving.atomic import new_file
 
 SUITE = "suite.yml"
 OUTPUT = "output.txt"

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from sb3_per.experiments.compare.problems import Problem, Problems, SuiteError, fail
 from sb3_per.experiments.compare.suite import Suite, section_at
-from sb3_per.saving.archive import new_file
+from sb3_per.saving.atomic import new_file
 
 _TEMPLATE = Path(__file__).parent / "template.yml"
 _FOLDER = Path(__file__).parent / "suites"

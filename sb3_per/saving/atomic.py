@@ -1,0 +1,74 @@
+"""Files that take their place whole or not at all."""
+
+import glob
+import os
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+from uuid import uuid4
+
+# Without a write for so long, in seconds, an unfinished file belongs to a process that was killed.
+_ABANDONED = 3600
+
+
+def unfinished_files(folder: Path, pattern: str) -> Iterator[Path]:
+    """
+    Return the unfinished files in a folder, of writers at work and of killed ones.
+
+    :param pattern: The names of the finished files, as for ``Path.glob``.
+    """
+    return folder.glob(f".{pattern}*.partial")
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[BinaryIO]:
+    """
+    Open a file for writing that takes its place, durably, when the block ends without an error.
+
+    Where the place is a link, the file that the link leads to is replaced. Several writers may
+    write to one place at the same time: each has an unfinished file of its own, and the last one
+    to finish wins.
+    """
+    path = path.resolve()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _remove_abandoned(path)
+    partial = path.with_name(f".{path.name}.{uuid4().hex[:12]}.partial")
+    try:
+        with partial.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def _remove_abandoned(path: Path) -> None:
+    for partial in unfinished_files(path.parent, glob.escape(path.name)):
+        try:
+            if time.time() - partial.stat().st_mtime > _ABANDONED:
+                partial.unlink()
+        except OSError:  # its writer has finished, or another user owns it
+            continue
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name != "posix":  # Windows cannot open a folder
+        return
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:  # some network file systems refuse it
+        warnings.warn(
+            f"{folder} cannot be synced to the disk ({error}): the file that was just written is "
+            "in its place, but may be gone after a power cut",
+            stacklevel=4,
+        )

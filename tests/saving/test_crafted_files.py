@@ -1,0 +1,142 @@
+"""
+Files that were changed anywhere, with a right checksum, are refused by ValueError or load whole.
+
+The normal tests take 150 cases of each kind; ``make soak`` takes 10,000.
+"""
+
+import os
+import random
+import tempfile
+import warnings
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from builders import BOX, DICT, TWO_ACTIONS, fill
+from checks import check_valid
+from corridor import Corridor, make
+from crafted import Crafted, bounded_memory, change_bytes, change_header, change_member, sealed
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import VecNormalize
+
+from sb3_per import (
+    PERDQN,
+    PrioritizedDictReplayBuffer,
+    PrioritizedReplayBuffer,
+    load_buffer,
+    load_checkpoint,
+    save_buffer,
+    save_checkpoint,
+)
+
+N_CASES = int(os.environ.get("FUZZ_CASES", "150"))
+KINDS = {
+    "proportional": {"new_priority": "max_stored", "weight_normalization": "buffer"},
+    "lap": {"prioritization": "lap", "uniform_share": 0.25},
+    "rank": {"prioritization": "rank", "weight_normalization": "buffer"},
+    "dict": {"space": DICT, "prioritization": "rank", "n_envs": 2},
+    "n_step": {"replacement": False, "n_steps": 3, "n_envs": 3, "gamma": 0.5},
+    "shared": {"optimize_memory_usage": True, "handle_timeout_termination": False, "n_envs": 2},
+}
+
+
+def stored(write):
+    """Return the bytes of a file that a function writes."""
+    with tempfile.TemporaryDirectory() as folder:
+        write(Path(folder, "file"))
+        return Path(folder, "file").read_bytes()
+
+
+@cache
+def valid_buffer(kind, n_rows=13, size=16):
+    np.random.seed(0)  # noqa: NPY002  # where buffers take their seed from
+    options = dict(KINDS[kind])
+    space = options.pop("space", BOX)
+    cls = PrioritizedDictReplayBuffer if space is DICT else PrioritizedReplayBuffer
+    n_slots = size * options.get("n_envs", 1)
+    buffer = fill(cls(n_slots, space, TWO_ACTIONS, "cpu", **options), n_rows)
+    buffer.update_priorities(buffer.sample(8).slots, np.linspace(-2, 5, 8))
+    buffer.sample(4)
+    return stored(lambda path: save_buffer(fill(buffer, 2, first=n_rows), path))
+
+
+@cache
+def valid_checkpoint(kind):
+    env = VecNormalize(make_vec_env(Corridor))
+    options = {"prioritization": "rank"} if kind == "rank" else {}
+    model = make(env, PERDQN, buffer_size=48, replay_buffer_kwargs=options).learn(60)
+    return stored(lambda path: save_checkpoint(model, path))
+
+
+def check_loads_or_is_refused(load):
+    """Whatever loads keeps the promises of a buffer, and works."""
+    with warnings.catch_warnings(), bounded_memory(500e6):
+        warnings.simplefilter("ignore")  # such as SB3's, that a buffer might not fit into memory
+        try:
+            buffer = load()
+        except ValueError:
+            event("refused")
+            return
+        event("loads")
+        if buffer.n_slots <= 10_000:
+            check_valid(buffer, finite=False)
+        n_samples = min(buffer.n_sampleable, 3)
+        if n_samples > 0:
+            batch = buffer.sample(n_samples)
+            assert np.isfinite(batch.weights.numpy()).all()
+            buffer.update_priorities(batch.slots, np.ones(n_samples))
+
+
+def change(draw, content):
+    """Return a file with one to three changes."""
+    crafted = Crafted(content)
+    for _ in range(draw(st.integers(1, 3))):
+        of_header = draw(st.booleans()) or not crafted.members
+        if of_header and crafted.header:
+            change_header(draw, crafted.header)
+        elif crafted.members:
+            change_member(draw, crafted.members)
+    content = crafted.content()
+    return change_bytes(draw, content) if draw(st.integers(0, 9)) == 0 else content
+
+
+def fuzz_buffer(path, data):
+    kind = data.draw(st.sampled_from([*KINDS]))
+    n_rows = data.draw(st.sampled_from([10, 13, 20]))
+    path.write_bytes(sealed(change(data.draw, valid_buffer(kind, n_rows))))
+    check_loads_or_is_refused(lambda: load_buffer(path, "cpu"))
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "file"
+
+
+@pytest.fixture
+def _keep_streams():
+    """A checkpoint that loads changes the generators that all of the program shares."""
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    yield
+    random.setstate(python)
+    np.random.set_state(numpy)  # noqa: NPY002
+
+
+@given(data=st.data())
+@settings(max_examples=N_CASES, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_buffer_that_was_changed_anywhere_is_refused_or_whole(path, data):
+    fuzz_buffer(path, data)
+
+
+@pytest.mark.usefixtures("_keep_streams")
+@given(data=st.data())
+@settings(
+    max_examples=max(N_CASES // 5, 20), suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_a_checkpoint_that_was_changed_anywhere_is_refused_or_whole(path, data):
+    content = valid_checkpoint(data.draw(st.sampled_from(["proportional", "rank"])))
+    path.write_bytes(sealed(change(data.draw, content)))
+    env = VecNormalize(make_vec_env(Corridor))
+    check_loads_or_is_refused(lambda: load_checkpoint(path, env, "cpu").replay_buffer)
