@@ -248,6 +248,8 @@ WRONG = {
                      "environments.CartPole-v1.steps must be a whole number, got '3e3'"),
     "truth is no number": ("seeds: 2", "seeds: true", "seeds must be a whole number, got True"),
     "none": ("seeds: 2", "seeds: 0", "seeds must be at least 1, got 0"),
+    "a seed below": ("seeds: 2", "seeds: 2\nfirst_seed: -1",
+                     "first_seed must be at least 0, got -1"),
     "a name that is a number": ("  dqn: {", "  1: {", "variants.1 must be text"),
     "a name that is no folder": ("  dqn: {", "  a/b: {", "variants.a/b must be named by letters"),
     "the report's folder": ("  dqn: {", "  report: {", "variants.report must be named"),

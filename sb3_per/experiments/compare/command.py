@@ -22,7 +22,7 @@ def main() -> None:
     """
     Run what ``sys.argv`` asks for.
 
-    :raises SystemExit: with a message if that cannot be done; with 1 if a cell has failed.
+    :raises SystemExit: with a message, if that is not possible; with 1, if a cell has failed.
     """
     asked = _parser().parse_args()
     try:
@@ -97,9 +97,10 @@ def _run(asked: argparse.Namespace) -> None:
 
 def _with_all_seeds(suite: Suite, asked: int | None, folder: Path) -> Suite:
     """
-    :param asked: How many seeds; None for the suite's, or as many as the folder's run has, which
-        who goes on with it shall not lose.
-    :raises SuiteError: if the folder is that of another suite.
+    Return the suite with as many seeds as asked for.
+
+    :param asked: None for the suite's number, or the run folder's if that is larger.
+    :raises SuiteError: if the folder is another suite's.
     """
     kept = folder / run_folder.SUITE
     before = suite_file.load(str(kept)) if kept.is_file() else suite

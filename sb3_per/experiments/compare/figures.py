@@ -26,7 +26,7 @@ _TITLES = {"final": "final score (IQM)", "area": "area under the curve (IQM)"}
 
 
 def own_style() -> AbstractContextManager[None]:
-    """:return: A context in which no settings of the user's change the figures, nor $ in a name."""
+    """Return a context in which the user's settings do not change figures, and $ is no formula."""
     return mpl.style.context(["default", {"text.parse_math": False}])
 
 

@@ -22,8 +22,10 @@ from sb3_per.experiments.compare.suite import Cell
 
 class Forecast:
     """
-    How long the rest will take: each cell as long as those before it in its environment and
-    variant; if there are none, in its environment; if there are none, in any, step for step.
+    Predicts how long the rest will take.
+
+    Each cell takes as long as those before it in its environment and variant; if there are none, in
+    its environment; if there are none, in any, step for step.
 
     :param clock: Seconds, from any start.
     :param jobs: How many cells run at a time.
@@ -40,10 +42,7 @@ class Forecast:
         self._since[str(cell)] = cell, self._clock()
 
     def ended(self, cell: Cell, *, well: bool) -> float:
-        """
-        :param well: Whether it ran to its end; else nothing is learned from it.
-        :return: How long it took, in seconds.
-        """
+        """Return a cell's seconds; nothing is learned from them unless it ended well."""
         seconds = self._clock() - self._since.pop(str(cell))[1]
         if well:
             for kind in _kinds(cell):
@@ -51,7 +50,7 @@ class Forecast:
         return seconds
 
     def seconds_left(self) -> float | None:
-        """:return: None while no cell has ended."""
+        """Return the forecast; None while no cell has ended."""
         if not self._pace:
             return None
         now = self._clock()
@@ -83,7 +82,7 @@ class _TimeLeft(ProgressColumn):
 
 class RunDisplay:
     """
-    Live in a terminal, plain lines elsewhere. A context manager.
+    Shows how a run goes: live in a terminal, by plain lines elsewhere. A context manager.
 
     :param cells: Those that will be run.
     :param n_done: How many were finished before.

@@ -55,12 +55,12 @@ class _Contents(NamedTuple):
 
 def write(folder: Path, out: Path) -> list[str]:
     """
-    Write the report of a run folder: ``report.md``, figures as PNG and SVG, ``runs.csv``. It is a
-    function of the folder's files alone.
+    Write the report of a run folder: ``report.md``, figures as PNG and SVG, ``runs.csv``.
 
-    :param folder: Where ``run`` has worked.
+    It is a function of the folder's files alone.
+
     :param out: Where to; files of the same names are replaced.
-    :return: What it says in short, in lines of at most 80 characters; the last one is a path.
+    :return: A summary, in lines of at most 80 characters; the last one is a path.
     :raises SuiteError: if ``folder`` is no run folder, or holds no result yet.
     :raises MixedResults: if a result was made with other settings than the suite's.
     :raises DamagedResult: if a result is not what a worker has written.
@@ -183,7 +183,7 @@ def _settings(contents: _Contents) -> Iterator[str]:
     yield tables.as_markdown(tables.of_variants(contents.suite))
     if {"dqn", "per_dqn"} <= {each.algorithm for each in contents.suite.variants.values()}:
         yield _ALGORITHMS
-    yield tables.as_markdown(tables.of_tasks(contents.suite, contents.runs))
+    yield tables.as_markdown(tables.of_shared_settings(contents.suite, contents.runs))
     for name, each in contents.suite.environments.items():
         yield f"Shared in {name}: {tables.listed(each.hyperparameters | each.env_kwargs)}"
 

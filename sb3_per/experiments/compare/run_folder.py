@@ -38,8 +38,9 @@ _ABSENT = _Absent()
 
 def cell_folder(folder: Path, cell: Cell) -> Path:
     """
-    :return: A cell's own folder, in RL-Zoo's layout below one folder for each variant, so that
-        ``all_plots``, ``plot_train`` and ``enjoy`` find it; their ``--exp-id`` is seed + 1.
+    Return a cell's own folder: in RL-Zoo's layout, below one folder for each variant.
+
+    RL-Zoo's ``all_plots``, ``plot_train`` and ``enjoy`` find it; their ``--exp-id`` is seed + 1.
     """
     name = f"{gym_id(cell.environment).replace('/', '-')}_{cell.seed + 1}"
     algorithm: str = cell.settings["algorithm"]
@@ -98,7 +99,7 @@ def write(folder: Path, cell: Cell, measured: dict[str, Any]) -> None:
     """
     Write a cell's result, which makes it a finished one.
 
-    :param measured: Beside the settings, what JSON can hold.
+    :param measured: What else the file holds, of the types that JSON knows.
     """
     text = json.dumps({"format": _FORMAT, "settings": cell.settings, **measured}, indent=1)
     with new_file(cell_folder(folder, cell) / _RESULT) as file:
@@ -107,6 +108,8 @@ def write(folder: Path, cell: Cell, measured: dict[str, Any]) -> None:
 
 def read(folder: Path, cell: Cell) -> dict[str, Any] | None:
     """
+    Read a cell's result.
+
     :return: What ``write`` has written; None for a cell that is not finished.
     :raises MixedResults: if it was made with other settings or by another format.
     :raises DamagedResult: if it was cut short or changed.
@@ -140,7 +143,7 @@ def _loaded(path: Path) -> dict[str, Any]:
 
 
 def _check_measured(path: Path, result: dict[str, Any], cell: Cell) -> None:
-    """:raises DamagedResult: if what a report needs is not there, or not as declared."""
+    """Refuse a result that lacks what a report needs, or was not measured as declared."""
     budget, each = cell.settings["steps"], cell.settings["evaluation"]
     try:
         steps, returns = result["evaluations"]["steps"], result["evaluations"]["returns"]
@@ -168,7 +171,8 @@ def _damaged(path: Path, rule: str) -> DamagedResult:
 
 def unfinished(folder: Path, cells: list[Cell]) -> list[Cell]:
     """
-    :return: The cells without a result.
+    Return the cells without a result.
+
     :raises MixedResults: as ``read``.
     :raises DamagedResult: as ``read``.
     """
@@ -176,7 +180,7 @@ def unfinished(folder: Path, cells: list[Cell]) -> list[Cell]:
 
 
 def strangers(folder: Path, cells: list[Cell]) -> list[Path]:
-    """:return: Result files of cells that are not in the grid."""
+    """Return the result files of cells that are not in the grid."""
     known = {cell_folder(folder, cell) / _RESULT for cell in cells}
     return sorted(set(folder.glob(f"*/*/*/{_RESULT}")) - known)
 

@@ -81,10 +81,11 @@ def run_of(cell: Cell, result: dict[str, Any], environment: Environment) -> Run:
 
 def censored_median(reached: FloatArray) -> float:
     """
-    Median of times of which some are only known to lie beyond the end, which all runs share: there
-    the estimate of Kaplan and Meier (1958) is the smallest time that half of the runs have reached.
+    Return the median of times, of which some are only known to lie beyond the end of the run.
+
+    All runs end at the same time, so the estimate of Kaplan and Meier (1958) is the smallest time
+    that half of the runs have reached; infinity, if fewer have.
 
     :param reached: Infinite for censored runs, shape (n,).
-    :return: Infinite if fewer than half of the runs have reached it.
     """
     return float(np.sort(reached)[(len(reached) + 1) // 2 - 1])

@@ -30,9 +30,10 @@ class Estimate(NamedTuple):
 
 def interquartile_mean(scores: FloatArray, axis: int = -1) -> FloatArray:
     """
-    Mean of the middle half: a quarter of the values is left out at either end (Agarwal et al. 2021,
-    https://arxiv.org/abs/2108.13264). Of a number that four does not divide, SciPy leaves out the
-    whole part of a quarter.
+    Return the mean of the middle half: a quarter of the values is left out at either end.
+
+    As Agarwal et al. (2021, https://arxiv.org/abs/2108.13264). Where four does not divide the
+    number of values, SciPy leaves out the whole part of a quarter.
     """
     means: FloatArray = trim_mean(scores, 0.25, axis=axis)
     return means
@@ -40,9 +41,9 @@ def interquartile_mean(scores: FloatArray, axis: int = -1) -> FloatArray:
 
 def band(curves: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """
-    :param curves: A row for each run, shape (n_runs, E).
-    :return: Interquartile mean over runs and the ends of its interval, shape (E,) each; the
-        interval is NaN where runs are too few.
+    Return the interquartile mean over runs and the ends of its interval, shape (E,) each.
+
+    :param curves: A row for each run, shape (n_runs, E); with too few, the interval is NaN.
     """
     middle = interquartile_mean(curves, axis=0)
     if len(curves) < LEAST_RUNS:
@@ -52,18 +53,18 @@ def band(curves: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
 
 
 def pooled_mean(scores: Strata) -> Estimate:
-    """:return: Interquartile mean of all runs in all environments together."""
+    """Estimate the interquartile mean of all runs in all environments together."""
     return _estimate(_pooled, scores)
 
 
 def difference(scores: Strata, baseline: Strata) -> Estimate:
-    """:return: How much larger the interquartile mean is than the baseline's."""
+    """Estimate how much larger the interquartile mean is than the baseline's."""
     return _estimate(lambda own, other: _pooled(own) - _pooled(other), scores, baseline)
 
 
 def improvement(scores: Strata, baseline: Strata) -> Estimate:
     """
-    Probability that a run scores higher than one of the baseline in the same environment, mean over
+    Estimate the probability that a run scores higher than one of the baseline's, mean over
     environments; equal scores count half (Agarwal et al. 2021, section 4.3).
     """
     return _estimate(_improvement, scores, baseline)
@@ -83,7 +84,7 @@ def _improvement(scores: Strata, baseline: Strata) -> FloatArray:
 
 
 def _estimate(statistic: Statistic, *groups: Strata) -> Estimate:
-    """Runs are drawn anew within each environment: each is a sample of its own to SciPy."""
+    """Resample the runs within each environment: each is a sample of its own to SciPy."""
     value = float(statistic(*groups))
     flat = [runs for strata in groups for runs in strata]
     if any(len(runs) < LEAST_RUNS for runs in flat):

@@ -22,7 +22,7 @@ _RULES = {
     "dict_type": "must be a mapping",
     "finite_number": "must be finite",
     "float_type": "must be a number",
-    "greater_than_equal": "must be at least 1",
+    "greater_than_equal": "must be at least {ge}",
     "int_type": "must be a whole number",
     "model_type": "must be a mapping",
     "string_type": "must be text",
@@ -151,7 +151,8 @@ def _problems_of(error: ValidationError) -> Iterator[Problem]:
         else:
             if kind == "float_type" and type(value) is int:  # more than a float can hold
                 kind = "finite_number"
-            yield Problem(path, f"{_RULES[kind]}, got {value!r}")
+            rule = _RULES[kind].format(**found.get("ctx", {}))
+            yield Problem(path, f"{rule}, got {value!r}")
 
 
 def _unknown(path: tuple[str, ...]) -> str:

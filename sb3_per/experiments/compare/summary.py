@@ -46,7 +46,7 @@ class Comparison:
 
 
 def select(runs: Sequence[Run], variant: str, environment: str) -> list[Run]:
-    """:return: The finished runs of a variant in an environment."""
+    """Return the finished runs of a variant in an environment."""
     wanted = (variant, environment)
     return [run for run in runs if (run.cell.variant, run.cell.environment) == wanted]
 
@@ -96,8 +96,9 @@ def _scores(
     suite: Suite, runs: Sequence[Run], measure: str, pair: Contrast
 ) -> tuple[Strata, Strata]:
     """
-    Scores of two variants, of the seeds that both have finished in every environment: in a grid
-    that is not finished, the one would otherwise be measured on easier tasks than the other.
+    Return the scores of two variants, for the seeds that both have finished in every environment.
+
+    With all seeds of an unfinished grid, one may have been measured on easier tasks than the other.
     """
     by_cell = {(run.cell.variant, run.cell.environment, run.cell.seed): run for run in runs}
     seeds = [
@@ -144,13 +145,14 @@ def claim(
     improved: Estimate, differs: Estimate, worse_in: Sequence[str], n_seeds: int, is_whole: bool
 ) -> str:
     """
+    Say in words what the estimates allow to claim.
+
     :param improved: Probability of improvement over the baseline.
     :param differs: How much larger the interquartile mean is.
     :param worse_in: Environments in which it is worse, and maybe by more than the margin: the
         interquartile mean leaves out the worst quarter of all runs, which they may be.
     :param n_seeds: In every environment, of either variant.
     :param is_whole: Whether no cell of the two is missing: a run that crashes may be a bad one.
-    :return: What may be said.
     """
     if n_seeds < LEAST_RUNS:
         return f"no claim can be made: fewer than {LEAST_RUNS} seeds"

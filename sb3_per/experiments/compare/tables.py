@@ -51,7 +51,7 @@ def of_contrasts(suite: Suite, comparisons: Sequence[Comparison]) -> list[Row]:
 
 
 def _finely(differs: Estimate | None) -> str:
-    """:return: A difference with digits that tell which side of the margin it lies on."""
+    """Return a difference with digits that tell which side of the margin it lies on."""
     if differs is None:
         return ""
     value, low, high = (f"{each + 0.0:.3f}" for each in differs)
@@ -59,7 +59,7 @@ def _finely(differs: Estimate | None) -> str:
 
 
 def of_environments(suite: Suite, runs: Sequence[Run]) -> list[Row]:
-    """:return: A row for each environment and variant, in the environment's own units."""
+    """Return a row for each environment and variant, in the environment's own units."""
     rows = []
     for name, environment in suite.environments.items():
         for variant in suite.variants:
@@ -96,7 +96,7 @@ def _in_own_units(found: list[Run], steps: int) -> Row:
 
 
 def seeds_of(cells: Sequence[Cell]) -> list[str]:
-    """:return: A line for each environment: of which variants the cells are, and which seeds."""
+    """Return a line for each environment with the variants and seeds of its cells."""
     seeds: dict[str, dict[str, list[int]]] = {}
     for cell in cells:
         seeds.setdefault(cell.environment, {}).setdefault(cell.variant, []).append(cell.seed)
@@ -108,7 +108,7 @@ def seeds_of(cells: Sequence[Cell]) -> list[str]:
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """:return: Rising numbers as text: 1, 3-5."""
+    """Return rising numbers as text: 1, 3-5."""
     ranges: list[list[int]] = []
     for number in numbers:
         if ranges and number == ranges[-1][-1] + 1:
@@ -119,7 +119,7 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 
 def of_runs(runs: Sequence[Run]) -> list[Row]:
-    """:return: A row for each run; a threshold that was not reached is left empty."""
+    """Return a row for each run; a threshold that was not reached is left empty."""
     return [
         {
             "variant": run.cell.variant,
@@ -150,8 +150,8 @@ def of_variants(suite: Suite) -> list[Row]:
     ]
 
 
-def of_tasks(suite: Suite, runs: Sequence[Run]) -> list[Row]:
-    """:return: A row for each environment: what is shared."""
+def of_shared_settings(suite: Suite, runs: Sequence[Run]) -> list[Row]:
+    """Return a row for each environment: what its variants share."""
     explores = {run.cell.environment for run in runs if not run.is_greedy}
     return [
         {
@@ -191,7 +191,7 @@ def _columns(rows: Sequence[Row]) -> list[str]:
 
 
 def text(value: object) -> str:
-    """:return: A number with a sensible count of digits, an estimate with its interval."""
+    """Return a number with a sensible count of digits, an estimate with its interval."""
     if isinstance(value, Estimate) and math.isnan(value.low):
         return _number(value.value)
     if isinstance(value, Estimate):

@@ -5,19 +5,20 @@ import os
 import platform
 import signal
 import sys
+import time
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch as th
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.utils import set_random_seed
 
 from sb3_per import zoo
 from sb3_per.buffers.prioritized import PrioritizedReplayBuffer
 from sb3_per.experiments.common.processes import end_with_parent
 from sb3_per.experiments.compare import experiment, run_folder
-from sb3_per.experiments.compare.stopwatch import Clock, Stamp, pace
 from sb3_per.experiments.compare.suite import Cell
 from sb3_per.saving.buffer_files import buffer_options
 
@@ -52,23 +53,23 @@ def train(cell: Cell, folder: Path, device: str) -> None:
     place = run_folder.clear(folder, cell)
     manager = experiment.manager(cell, folder, device)
     model, _ = manager.setup_experiment()
-    before, after = Stamp(manager.eval_freq), Stamp(manager.eval_freq)
+    before, after = _Stamp(manager.eval_freq), _Stamp(manager.eval_freq)
     manager.callbacks = [before, *manager.callbacks, after]
 
-    start = Clock.now()
+    start = _Clock.now()
     manager.learn(model)
-    whole = Clock(*np.subtract(Clock.now(), start))
+    whole = _Clock(*np.subtract(_Clock.now(), start))
     if model.num_timesteps < cell.settings["steps"]:
         raise RuntimeError(f"the training must not end early, got {model.num_timesteps} steps")
     manager.save_trained_model(model)
-    evaluating = Clock(*np.subtract(after.clocks, before.clocks).sum(axis=0))
+    evaluating = _Clock(*np.subtract(after.clocks, before.clocks).sum(axis=0))
     run_folder.write(
         folder,
         cell,
         {
             "evaluations": _evaluations(place),
             "evaluation_is_greedy": manager.deterministic_eval,
-            **pace(model.num_timesteps, whole, evaluating),
+            **_pace(model.num_timesteps, whole, evaluating),
             "built": _built(model),
             "versions": _versions(),
             "machine": {"device": str(model.device), "platform": _platform()},
@@ -88,7 +89,7 @@ def _evaluations(place: Path) -> dict[str, Any]:
 
 
 def _built(model: Any) -> dict[str, Any]:
-    """What the settings leave to defaults, which another version may have changed."""
+    """Return what the settings leave to defaults, which another version may have changed."""
     group, buffer = model.policy.optimizer.param_groups[0], model.replay_buffer
     schedule = ("beta_initial", "beta_final", "beta_fraction", "double_q", "max_grad_norm", "tau")
     built = {
@@ -114,3 +115,48 @@ def _versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
+
+
+class _Clock(NamedTuple):
+    """Seconds, on the wall and of this process's computing."""
+
+    wall: float
+    cpu: float
+
+    @classmethod
+    def now(cls) -> "_Clock":
+        return cls(time.perf_counter(), time.process_time())
+
+
+class _Stamp(BaseCallback):
+    """Notes the time at every step with an evaluation; one runs before it, another one after."""
+
+    def __init__(self, every: int) -> None:
+        super().__init__()
+        self.every = every
+        self.clocks: list[_Clock] = []
+
+    def _on_step(self) -> bool:
+        if self.n_calls % self.every == 0:
+            self.clocks.append(_Clock.now())
+        return True
+
+
+def _pace(steps: int, whole: _Clock, evaluating: _Clock) -> dict[str, Any]:
+    """
+    Return what a result says of the time; its steps per second are those of training alone.
+
+    Good policies may play longer episodes in evaluations, which says nothing about training.
+    """
+    training = _Clock(*np.subtract(whole, evaluating))
+    return {
+        "steps": steps,
+        "seconds": {
+            "wall": whole.wall,
+            "cpu": whole.cpu,
+            "wall_of_evaluations": evaluating.wall,
+            "cpu_of_evaluations": evaluating.cpu,
+        },
+        "steps_per_second": steps / training.wall,
+        "steps_per_cpu_second": steps / training.cpu,
+    }
