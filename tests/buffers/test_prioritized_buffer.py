@@ -1,6 +1,8 @@
 import inspect
 import io
 import itertools
+import sys
+import threading
 import warnings
 from copy import deepcopy
 
@@ -662,6 +664,9 @@ def test_two_buffers_made_in_a_row_draw_differently():
         {"replacement": False, "n_steps": 3},
         {"space": DICT},
         MEMORY_OPTIMISED,
+        {"uniform_share": 0.3, "prioritization": "lap"},
+        {"uniform_share": 0.5, "prioritization": "rank", **MEMORY_OPTIMISED},
+        {"uniform_share": 0.5, "n_envs": 2, "n_steps": 3, "weight_normalization": "mean"},
     ],
 )
 def test_a_saved_and_loaded_buffer_goes_on_as_one_that_was_not(options):
@@ -769,3 +774,70 @@ def test_draws_cost_memory_for_the_batch_and_not_for_the_buffer():
     tracemalloc.stop()
 
     assert peak < 100_000
+
+
+# What people type
+
+
+def test_a_batch_has_indices_and_takes_a_beta_of_its_own_and_the_buffer_a_length():
+    buffer = make(10, n_envs=2)
+
+    batch = buffer.sample(8, beta=0.0)
+
+    assert batch.indices is batch.slots
+    assert batch.weights.tolist() == [[1.0]] * 8
+    assert (len(buffer), buffer.beta) == (20, 0.4)
+    assert bool(make(0)), "an empty buffer is a buffer: `buffer or other` must not drop it"
+    with pytest.raises(ValueError, match=r"beta must lie in \[0, 1\], got 2"):
+        buffer.sample(8, beta=2)
+
+
+def test_the_device_may_be_given_as_text_later():
+    buffer = make(10)
+
+    buffer.device = "cpu"
+
+    assert buffer.device == th.device("cpu")
+    assert buffer.sample(4).observations.device.type == "cpu"
+
+
+def test_the_buffer_alone_does_not_know_the_threshold_of_a_loss():
+    with pytest.raises(ValueError, match=r"only an algorithm knows its loss.*got 'loss'"):
+        make(td_error_clip="loss")
+
+
+# Threads
+
+
+@pytest.mark.parametrize("prioritization", ["proportional", "rank"])
+def test_rows_that_one_thread_adds_while_another_one_samples_are_all_sampleable(prioritization):
+    buffer = make(1, size=4000, prioritization=prioritization)
+    adder = threading.Thread(target=lambda: fill(buffer, 6000, first=1))
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-7)
+    try:
+        adder.start()
+        while adder.is_alive():
+            batch = buffer.sample(8)
+            buffer.update_priorities(batch.slots, np.ones(8))
+        adder.join()
+    finally:
+        sys.setswitchinterval(interval)
+
+    assert (probabilities_in(buffer, np.arange(4000)) > 0).all()
+    assert buffer.sampler.n_sampleable == 4000
+
+
+def test_an_interrupted_add_leaves_the_row_out():
+    """Ctrl-C may come between any two lines of ``add``; the row counts with the last one."""
+    buffer = make(3, size=8)
+
+    class Interrupted(list):
+        def __iter__(self):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        buffer.add(*[np.zeros((1, 2))] * 2, *[np.zeros(1)] * 3, Interrupted([{}]))
+
+    assert (buffer.pos, buffer.full, buffer.size()) == (3, False, 3)
+    assert set(buffer.sample(100).slots) == {0, 1, 2}

@@ -37,9 +37,10 @@ OPTIONS = st.fixed_dictionaries(
         "beta": st.sampled_from([0.0, 0.4, 1.0]),
         "td_error_clip": st.sampled_from([None, 2.0]),
         "new_priority": st.sampled_from(["max_seen", "max_stored"]),
-        "weight_normalization": st.sampled_from(["batch", "buffer", "none"]),
+        "weight_normalization": st.sampled_from(["batch", "buffer", "mean", "none"]),
         "stratified": st.booleans(),
         "replacement": st.booleans(),
+        "uniform_share": st.sampled_from([0.0, 0.0, 0.3, 0.5, 1.0]),
         "n_steps": st.sampled_from([1, 1, 3]),
         "gamma": st.just(0.5),
         "shared": st.booleans(),
@@ -59,6 +60,7 @@ class Buffers(stateful.RuleBasedStateMachine):
     )
     def make(self, options, space, n_rows, n_envs, seed):
         options["shared"] &= space is BOX and options["n_steps"] == 1  # else SB3 or we refuse it
+        options["replacement"] |= options["uniform_share"] > 0
         if options["prioritization"] == "rank":
             options["td_error_clip"] = None  # its twin has none
         self.naive = NaiveBuffer(options, n_rows, n_envs)

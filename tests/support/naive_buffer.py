@@ -112,9 +112,16 @@ class NaiveBuffer:
         return self.rows[slot // self.n_envs][0], env, step, total, is_done, n_taken
 
     def weights(self, slots):
-        """Of a batch drawn with replacement: (N P)^-beta, normalised."""
-        shares = self.priorities.probabilities()
-        drawable = shares[self.drawable()]
-        references = {"batch": shares[slots].min(), "buffer": drawable.min()}
-        reference = references.get(self.options["weight_normalization"], 1 / len(drawable))
-        return (reference / shares[slots]) ** self.beta
+        """Of a batch sampled with replacement: (N P)^-beta, normalised."""
+        sampleable, share = self.drawable(), self.options["uniform_share"]
+        shares = np.full(self.n_rows * self.n_envs, np.inf)  # the others are never asked for
+        by_priority = self.priorities.probabilities()[sampleable]
+        shares[sampleable] = share / len(sampleable) + (1 - share) * by_priority
+        weights = (len(sampleable) * shares) ** -self.beta
+        divisors = {
+            "batch": weights[slots].max(),
+            "buffer": weights[sampleable].max(),
+            "mean": weights[slots].mean(),
+            "none": 1.0,
+        }
+        return weights[slots] / divisors[self.options["weight_normalization"]]
