@@ -1,14 +1,14 @@
-"""What RL-Zoo's hyperparameter search draws for PERDQN, and how a stored trial is read back."""
+"""What RL-Zoo's hyperparameter search suggests for PERDQN, and how a trial is read back."""
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import optuna  # comes with RL-Zoo, which not everyone installs
 
-# Options of the buffer that are searched, and those of the configuration that a trial keeps. The
-# latter are stored with the trial, as choices of one, since RL-Zoo reads a trial back without a
-# look at the configuration's own `replay_buffer_kwargs`.
-_SEARCHED = ("prioritization", "alpha", "eps")
+# Options of the buffer that are searched. The other options of the configuration are stored with the
+# trial, as choices of one, since RL-Zoo reads a trial back without looking at the configuration's
+# own `replay_buffer_kwargs`.
+_SEARCHED = ("prioritization", "alpha", "eps", "uniform_share")
 _KEPT = "replay_buffer_kwargs."
 
 
@@ -16,7 +16,7 @@ def sample_per_dqn(
     trial: "optuna.Trial", n_actions: int, n_envs: int, additional_args: dict[str, Any]
 ) -> dict[str, Any]:
     """
-    Draw what RL-Zoo draws for DQN, and alpha, beta_initial, eps, prioritization and double_q.
+    Suggest what RL-Zoo suggests for DQN, and the options of prioritization and double_q.
 
     :param trial: Draws, and remembers what it drew.
     :param n_actions: As RL-Zoo hands it over.
@@ -34,7 +34,10 @@ def sample_per_dqn(
     prioritization = trial.suggest_categorical("prioritization", ["proportional", "rank"])
     if prioritization == "proportional":  # ranks do not change with eps, and so refuse another one
         trial.suggest_float("eps", 1e-6, 1e-1, log=True)
-    for name, value in additional_args.get("her_kwargs", {}).items():
+    kept = additional_args.get("her_kwargs", {})
+    if kept.get("replacement", True):  # without replacement a share is refused
+        trial.suggest_categorical("uniform_share", [0.0, 0.1, 0.5])
+    for name, value in kept.items():
         if name not in _SEARCHED:
             trial.suggest_categorical(_KEPT + name, [value])
     return convert_per_dqn(trial.params)
