@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 
 import grids
 import pytest
@@ -10,7 +11,7 @@ from rich.console import Console
 from sb3_per.experiments.compare import run_folder
 from sb3_per.experiments.compare.engine import EndedCell, run
 from sb3_per.experiments.compare.local import LocalEngine
-from sb3_per.experiments.compare.progress import Forecast, RunDisplay
+from sb3_per.experiments.compare.progress import RunDisplay
 from sb3_per.experiments.compare.run_folder import DamagedResult, MixedResults
 from sb3_per.experiments.compare.suite import Variant, cells
 
@@ -286,64 +287,51 @@ class Clock:
         return self.now
 
 
-def test_the_time_left_is_that_of_cells_like_those_before():
-    clock = Clock()
-    first, second, third, fourth = cells(grids.suite(seeds=2))  # dqn, per, dqn, per
-    forecast = Forecast([first, second, third, fourth], 1, clock)
+def lines_over_time(cells, *ends):
+    """
+    What a display without a terminal says.
 
-    assert forecast.seconds_left() is None
-    forecast.started(first)
-    clock.now = 10
-    assert forecast.ended(first, well=True) == 10
-    assert forecast.seconds_left() == 30  # three more like it
-    forecast.started(second)
-    clock.now = 30
-    forecast.ended(second, well=True)
-    assert forecast.seconds_left() == 30  # dqn takes 10, per 20
-    forecast.started(third)
-    clock.now = 34
-    assert forecast.seconds_left() == 26
-    clock.now = 40
-    forecast.ended(third, well=True)
-    assert forecast.seconds_left() == 20  # per, not the mean of all
+    :param ends: The time of each cell's end, and whether it ended well; each starts at once.
+    """
+    clock, console = Clock(), Console(file=io.StringIO(), width=80)
+    with RunDisplay(cells, 0, console, clock) as display:
+        for cell in cells:
+            display.started(cell)
+        for cell, (clock.now, well) in zip(cells, ends, strict=False):
+            display.ended(EndedCell(cell, None if well else "Traceback"))
+    return console.file.getvalue().splitlines()
 
 
-def test_two_jobs_halve_the_time_left():
-    clock = Clock()
-    grid = cells(grids.suite(seeds=2))
-    forecast = Forecast(grid, 2, clock)
-    forecast.started(grid[0])
-    clock.now = 10
+def test_the_time_left_follows_from_the_steps_of_finished_cells():
+    short, long = GRID[0], GRID[1]._replace(settings=GRID[1].settings | {"steps": 120})
+    third, fourth = GRID[2:4]
 
-    forecast.ended(grid[0], well=True)
+    lines = lines_over_time([short, long, third, fourth], (10, True), (40, True), (50, True))
 
-    assert forecast.seconds_left() == 15
-
-
-def test_jobs_beyond_the_cells_do_not_make_the_longest_one_shorter():
-    clock = Clock()
-    first, second, third, _ = cells(grids.suite(seeds=2))
-    forecast = Forecast([first, second, third], 10, clock)
-    forecast.started(first)
-    clock.now = 10
-
-    forecast.ended(first, well=True)
-
-    assert forecast.seconds_left() == 10
+    assert short.settings["steps"] == 40
+    # 40 of 240 steps after 10 seconds, 160 after 40, 200 after 50.
+    assert [line.partition(" left")[0] for line in lines] == [
+        "1/4, 0:00:50",
+        "2/4, 0:00:20",
+        "3/4, 0:00:10",
+    ]
 
 
 def test_a_cell_that_fails_at_once_does_not_make_the_rest_look_short():
-    forecast = Forecast(GRID, 1, Clock())
-    forecast.started(GRID[0])
+    cells = GRID[:3]
 
-    forecast.ended(GRID[0], well=False)
+    lines = lines_over_time(cells, (1, False), (10, True), (20, True))
 
-    assert forecast.seconds_left() is None
+    assert [line.partition(" left")[0] for line in lines] == [
+        "0/3, ?",
+        "1/3, 0:00:10",
+        "2/3, 0:00:00",
+    ]
 
 
 def shown(*, is_terminal, fails=(), width=80):
     console = Console(file=io.StringIO(), force_terminal=is_terminal, width=width)
-    with RunDisplay(GRID, 4, 2, console) as display:
+    with RunDisplay(GRID, 4, console) as display:
         run(GRID, FakeEngine(fails=fails), 2, display)
     return console.file.getvalue()
 
@@ -352,8 +340,10 @@ def test_without_a_terminal_there_is_a_plain_line_for_each_cell():
     lines = shown(is_terminal=False, fails=(1,)).splitlines()
 
     assert len(lines) == len(GRID)
-    assert lines[0] == "5/16, 0:00:00 left | dqn, A-v0, seed 0: 0:00:00"
-    assert lines[4] == "8/16, 0:00:00 left | dqn, A-v0, seed 1: failed"
+    # rich rounds what is left up to whole seconds.
+    assert re.fullmatch(r"5/16, 0:00:0[01] left \| dqn, A-v0, seed 0: 0:00:00", lines[0])
+    assert re.fullmatch(r"8/16, 0:00:0[01] left \| dqn, A-v0, seed 1: failed", lines[4])
+    assert lines[-1].startswith("12/16, 0:00:00 left | ")
     assert all(len(line) <= 80 for line in lines)
 
 

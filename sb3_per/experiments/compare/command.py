@@ -113,7 +113,7 @@ def _train(
     todo: list[Cell], n_done: int, asked: argparse.Namespace, folder: Path
 ) -> list[EndedCell]:
     engine = LocalEngine(folder, asked.device)
-    with RunDisplay(todo, n_done, asked.jobs, Console()) as display:
+    with RunDisplay(todo, n_done, Console()) as display:
         return run(todo, engine, asked.jobs, display)
 
 
