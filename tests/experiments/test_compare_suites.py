@@ -11,8 +11,8 @@ import yaml
 
 from sb3_per import zoo
 from sb3_per.experiments.compare import command, suite_file
-from sb3_per.experiments.compare.hyperparameters import UnreadableText, overlaid
-from sb3_per.experiments.compare.problems import SuiteError
+from sb3_per.experiments.compare.hyperparameters import overlaid
+from sb3_per.experiments.compare.problems import Problems, SuiteError
 from sb3_per.experiments.compare.suite import Contrast, Environment, Suite, Variant, cells
 from sb3_per.experiments.compare.zoo_check import check_with_zoo
 
@@ -152,7 +152,7 @@ def test_a_mapping_over_text_that_rl_zoo_evaluates_leaves_the_rest_of_it(text):
     ["dict(activation_fn=nn.ReLU)", "make(a=1)", "dict([('a', 1)])", "[1]", "{[]: 1}", "dict(", ""],
 )
 def test_a_mapping_never_replaces_text_unread(text):
-    with pytest.raises(UnreadableText, match="kwargs must be text here, since it replaces"):
+    with pytest.raises(Problems, match="kwargs must be text, not a mapping, since it replaces"):
         overlaid({"kwargs": text}, {"kwargs": {"b": 2}})
 
 
@@ -240,6 +240,11 @@ def test_an_unknown_suite_is_answered_with_the_known_ones():
 WRONG = {
     "a key is missing": ("about: Mine.\n", "", "about is missing"),
     "a key is unknown": ("about:", "abuot: x\nabout:", "abuot is unknown; did you mean about? ("),
+    "an unknown key, deep below": (
+        "episodes: 5}", "episodes: 5, evry: 3}",
+        "CartPole-v1.evaluation.evry is unknown; did you mean every? (known: every, episodes)"),
+    "an unknown key of a variant": ("dqn: {algorithm: dqn}", "dqn: {algorithm: dqn, lable: DQN}",
+                                    "variants.dqn.lable is unknown; did you mean label? ("),
     "a key stands twice": ("seeds: 2", "seeds: 2\nseeds: 3", "two keys 'seeds'"),
     "no YAML": ("seeds: 2", "seeds: [2", "while parsing a flow sequence"),
     "no mapping": ("evaluation: {every: 1000, episodes: 5}", "evaluation: 5",
@@ -286,10 +291,10 @@ WRONG = {
                            "dqn.scale.batch_size must keep it finite; batch_size is 64"),
     "part of a text": ("{replay_buffer_kwargs: {alpha: 0}}",
                        "{policy: {a: 1}}",
-                       "alpha_0.overrides must not replace text by a mapping: policy must be text"),
+                       "alpha_0.overrides.policy must be text, not a mapping, since it replaces"),
     "part of RL-Zoo's text": ("    steps: 3000",
                               "    steps: 3000\n    hyperparameters: {policy: {}}",
-                              "CartPole-v1.hyperparameters must not replace text by a mapping"),
+                              "CartPole-v1.hyperparameters.policy must be text, not a mapping"),
     "not finite": ("threshold: 475", "threshold: .nan",
                    "environments.CartPole-v1.threshold must be finite, got nan"),
     "infinite": ("solved: 475.0", "solved: .inf", "score.solved must be finite, got inf"),

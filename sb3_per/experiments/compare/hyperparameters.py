@@ -1,14 +1,17 @@
 """Hyperparameters in a suite: checked, laid over others, and multiplied."""
 
 import ast
+import importlib.util
 import json
 import math
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
+import yaml
 from pydantic import AfterValidator
 
-from sb3_per.experiments.compare.problems import Problem, refuse
+from sb3_per.experiments.compare.problems import Problem, Problems, refuse
 
 # The hyperparameters of RL-Zoo, DQN and PERDQN that count something.
 _WHOLE = (
@@ -65,36 +68,44 @@ PlainValues = Annotated[dict[str, Any], AfterValidator(_plain)]
 Hyperparameters = Annotated[dict[str, Any], AfterValidator(_settable)]
 
 
-class UnreadableText(ValueError):
-    """A mapping would replace text that cannot be read, and with it what it does not name."""
+def sections_of_rl_zoo() -> dict[str, dict[str, Any]]:
+    """Return RL-Zoo's hyperparameters of DQN; nothing, if RL-Zoo is not installed."""
+    spec = importlib.util.find_spec("rl_zoo3")  # finds it without an import
+    for folder in [] if spec is None else spec.submodule_search_locations or []:
+        text = Path(folder, "hyperparams", "dqn.yml").read_text(encoding="utf-8")
+        return dict(yaml.safe_load(text))
+    return {}
 
 
-def overlaid(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
+def overlaid(
+    base: Mapping[str, Any], top: Mapping[str, Any], path: tuple[str, ...] = ()
+) -> dict[str, Any]:
     """
     Lay values over others.
 
+    :param path: Where ``top`` stands, for errors.
     :return: ``base`` with the values of ``top``; where both hold a mapping, key by key. Text such
         as ``dict(net_arch=[64])``, which RL-Zoo evaluates, is a mapping below one, too.
-    :raises UnreadableText: if a mapping lies over text that is not a mapping.
+    :raises Problems: for a mapping over text that is no mapping, and would be lost.
     """
     result = dict(base)
     for key, value in top.items():
         below = result.get(key)
         if isinstance(below, str) and isinstance(value, Mapping):
-            below = _evaluated(key, below)
+            below = _evaluated(below, (*path, key))
         if isinstance(below, Mapping) and isinstance(value, Mapping):
-            value = overlaid(below, value)
+            value = overlaid(below, value, (*path, key))
         result[key] = value
     return result
 
 
-def _evaluated(key: str, text: str) -> Mapping[str, Any]:
+def _evaluated(text: str, path: tuple[str, ...]) -> Mapping[str, Any]:
     try:
         value = ast.literal_eval(_WithoutCalls().visit(ast.parse(text.strip(), mode="eval")))
     except (SyntaxError, TypeError, ValueError):
         value = None
     if not isinstance(value, Mapping):
-        raise UnreadableText(f"{key} must be text here, since it replaces {text!r}")
+        raise Problems([Problem(path, f"must be text, not a mapping, since it replaces {text!r}")])
     return value
 
 
@@ -110,27 +121,37 @@ class _WithoutCalls(ast.NodeTransformer):
         return ast.Dict(keys=list(names), values=[each.value for each in node.keywords])
 
 
-def scaled(value: float, factor: float) -> float:
-    """Return the product; a whole number stays one, if the product is one up to rounding."""
-    product = value * factor
-    is_whole = math.isfinite(product) and math.isclose(product, round(product))
-    return round(product) if isinstance(value, int) and is_whole else product
-
-
-def scale_problem(name: str, factor: object, value: object) -> str | None:
+def multiplied(
+    values: Mapping[str, Any], factors: Mapping[str, Any], path: tuple[str, ...] = ()
+) -> dict[str, Any]:
     """
-    Say why a hyperparameter cannot be multiplied.
+    Multiply some of the values; a whole number stays one, if the product is one up to rounding.
 
-    :return: The rule that is broken, with the values; None if it can be.
+    :param path: Where the factors stand, for errors.
+    :raises Problems: where value or factor are not numbers, or the product is not finite, or counts
+        something and is not whole.
     """
+    result, problems = dict(values), []
+    for name, factor in factors.items():
+        try:
+            result[name] = _product(name, result.get(name), factor)
+        except ValueError as error:
+            problems.append(Problem((*path, name), f"{error}, got {factor!r}"))
+    refuse(*problems)
+    return result
+
+
+def _product(name: str, value: Any, factor: Any) -> float:
     if type(factor) not in (int, float) or type(value) not in (int, float):
-        return f"must be a factor for a number; {name} is {value!r}, got {factor!r}"
+        raise ValueError(f"must be a factor for a number; {name} is {value!r}")
     try:
-        product = scaled(value, factor)  # type: ignore[arg-type]  # both are numbers by now
+        product: float = value * factor
     except OverflowError:
         product = math.inf
     if not math.isfinite(product):
-        return f"must keep it finite; {name} is {value}, got {factor!r}"
-    if name in _WHOLE and type(product) is not int:
-        return f"must keep it whole; {name} is {value}, got {factor!r}"
-    return None
+        raise ValueError(f"must keep it finite; {name} is {value}")
+    if isinstance(value, int) and math.isclose(product, round(product)):
+        return round(product)
+    if name in _WHOLE:
+        raise ValueError(f"must keep it whole; {name} is {value}")
+    return product

@@ -1,24 +1,20 @@
 """What is compared with what, as data that pydantic checks: environments, variants, seeds."""
 
-import importlib.util
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, NamedTuple
 
-import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 
 from sb3_per.experiments.compare.hyperparameters import (
     Hyperparameters,
     PlainValues,
-    UnreadableText,
+    multiplied,
     overlaid,
-    scale_problem,
-    scaled,
+    sections_of_rl_zoo,
 )
-from sb3_per.experiments.compare.problems import Problem, refuse
+from sb3_per.experiments.compare.problems import Problem, Problems, refuse
 
 FINAL_EVALUATIONS = 3  # how many evaluations, the last ones, make a run's final score
 
@@ -106,7 +102,7 @@ class Environment(Section):
     @field_validator("rl_zoo_section")
     @classmethod
     def _check_section(cls, name: str) -> str:
-        known = _sections_of_rl_zoo() if name else {name: {}}
+        known = sections_of_rl_zoo() if name else {name: {}}
         rule = f"must be one of RL-Zoo's dqn.yml: {', '.join(known)}, got {name!r}"
         refuse(None if name in known else Problem((), rule))
         return name
@@ -118,12 +114,12 @@ class Environment(Section):
         if "rl_zoo_section" not in info.data:  # it is wrong, and has been refused
             return own
         name = info.data["rl_zoo_section"]
-        below = _sections_of_rl_zoo()[name] if name else {}
-        refuse(_overlay_problem(below, own))
-        values = overlaid(below, own)
-        rule = "must hold a policy where rl_zoo_section names no section"
-        problem = None if "policy" in values else Problem((), f"{rule}, got {own!r}")
-        refuse(problem, _copies_problem(values, info.data.get("evaluation")))
+        values = overlaid(sections_of_rl_zoo()[name] if name else {}, own)
+        if "policy" not in values:
+            rule = "must hold a policy where rl_zoo_section names no section"
+            refuse(Problem((), f"{rule}, got {own!r}"))
+        if "evaluation" in info.data:
+            _check_copies(values, info.data["evaluation"], ("n_envs",))
         return {key: value for key, value in values.items() if key != "n_timesteps"}
 
 
@@ -207,12 +203,14 @@ class Suite(Section):
     ) -> dict[str, Variant]:
         """Refuse overrides and factors that cannot be laid over an environment's values."""
         environments: dict[str, Environment] = info.data.get("environments", {})
-        problems = {
-            Problem((name, *problem.path), problem.rule): None  # once, not for each environment
-            for name, variant in variants.items()
-            for environment in environments.values()
-            for problem in _variant_problems(variant, environment)
-        }
+        problems: dict[Problem, None] = {}  # each of them once, not for every environment
+        for name, variant in variants.items():
+            for environment in environments.values():
+                try:
+                    _changed(environment, variant)
+                except Problems as error:
+                    found = [Problem((name, *each.path), each.rule) for each in error.problems]
+                    problems.update(dict.fromkeys(found))
         refuse(*problems, *_equal_labels(variants))
         return variants
 
@@ -223,34 +221,17 @@ class Suite(Section):
         return contrasts
 
 
-def section_at(path: Sequence[str]) -> type[Section]:
-    """Return the class of a part of a suite, by the keys that lead there."""
-    parts: dict[str, type[Section]] = {
-        "environments": Environment,
-        "variants": Variant,
-        "contrasts": Contrast,
-        "evaluation": Evaluation,
-        "score": Score,
-    }
-    return parts[path[2 if len(path) > 2 else 0]] if path else Suite
+def _changed(environment: Environment, variant: Variant) -> dict[str, Any]:
+    """
+    Return a variant's hyperparameters in an environment.
 
-
-def _variant_problems(variant: Variant, environment: Environment) -> Iterator[Problem]:
-    problem = _overlay_problem(environment.hyperparameters, variant.overrides)
-    if problem is not None:
-        yield Problem(("overrides", *problem.path), problem.rule)
-        return
-    values = overlaid(environment.hyperparameters, variant.overrides)
-    for name, factor in variant.scale.items():
-        rule = scale_problem(name, factor, values.get(name))
-        if rule is None:
-            values[name] = scaled(values[name], factor)
-        else:
-            yield Problem(("scale", name), rule)
-    problem = _copies_problem(values, environment.evaluation)
-    if problem is not None:
-        part = "scale" if "n_envs" in variant.scale else "overrides"
-        yield Problem((part, *problem.path), problem.rule)
+    :raises Problems: with paths that begin in the variant.
+    """
+    values = overlaid(environment.hyperparameters, variant.overrides, ("overrides",))
+    values = multiplied(values, variant.scale, ("scale",))
+    part = "scale" if "n_envs" in variant.scale else "overrides"
+    _check_copies(values, environment.evaluation, (part, "n_envs"))
+    return values
 
 
 def _equal_labels(parts: Mapping[str, Variant] | Mapping[str, Contrast]) -> Iterator[Problem]:
@@ -261,32 +242,11 @@ def _equal_labels(parts: Mapping[str, Variant] | Mapping[str, Contrast]) -> Iter
             yield Problem((name, "label"), f"must be the only one, got {part.label!r}")
 
 
-def _overlay_problem(base: Mapping[str, Any], top: Mapping[str, Any]) -> Problem | None:
-    try:
-        overlaid(base, top)
-    except UnreadableText as error:
-        return Problem((), f"must not replace text by a mapping: {error}")
-    return None
-
-
-def _copies_problem(values: Mapping[str, Any], evaluation: Evaluation | None) -> Problem | None:
-    """Evaluations come every ``every // n_envs`` steps of all copies, which must be on time."""
-    n_envs = values.get("n_envs", 1)
-    if evaluation is None or (
-        type(n_envs) is int and n_envs > 0 and evaluation.every % n_envs == 0
-    ):
-        return None
-    return Problem(
-        ("n_envs",), f"must go into evaluation.every ({evaluation.every}), got {n_envs!r}"
-    )
-
-
-def _sections_of_rl_zoo() -> dict[str, dict[str, Any]]:
-    spec = importlib.util.find_spec("rl_zoo3")  # finds it without an import
-    for folder in [] if spec is None else spec.submodule_search_locations or []:
-        text = Path(folder, "hyperparams", "dqn.yml").read_text(encoding="utf-8")
-        return dict(yaml.safe_load(text))
-    return {}
+def _check_copies(values: Mapping[str, Any], evaluation: Evaluation, path: tuple[str, ...]) -> None:
+    """Refuse ``n_envs`` copies where ``every // n_envs`` steps of all of them are not ``every``."""
+    n_envs, every = values.get("n_envs", 1), evaluation.every
+    if not (type(n_envs) is int and n_envs > 0 and every % n_envs == 0):
+        refuse(Problem(path, f"must go into evaluation.every ({every}), got {n_envs!r}"))
 
 
 class Cell(NamedTuple):
@@ -318,9 +278,6 @@ def cells(suite: Suite) -> list[Cell]:
 def _settings(suite: Suite, variant_name: str, environment_name: str) -> dict[str, Any]:
     environment = suite.environments[environment_name]
     variant = suite.variants[variant_name]
-    hyperparameters = overlaid(environment.hyperparameters, variant.overrides)
-    for name, factor in variant.scale.items():
-        hyperparameters[name] = scaled(hyperparameters[name], factor)
     return {
         "variant": variant_name,
         "environment": environment_name,
@@ -328,7 +285,7 @@ def _settings(suite: Suite, variant_name: str, environment_name: str) -> dict[st
         "steps": environment.steps,
         "evaluation": environment.evaluation.model_dump(),
         "env_kwargs": environment.env_kwargs,
-        "hyperparameters": hyperparameters,
+        "hyperparameters": _changed(environment, variant),
     }
 
 

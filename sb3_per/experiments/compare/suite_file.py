@@ -9,7 +9,15 @@ import yaml
 from pydantic import ValidationError
 
 from sb3_per.experiments.compare.problems import Problem, Problems, SuiteError, fail
-from sb3_per.experiments.compare.suite import Suite, section_at
+from sb3_per.experiments.compare.suite import (
+    Contrast,
+    Environment,
+    Evaluation,
+    Score,
+    Section,
+    Suite,
+    Variant,
+)
 from sb3_per.saving.atomic import new_file
 
 _TEMPLATE = Path(__file__).parent / "template.yml"
@@ -27,6 +35,13 @@ _RULES = {
     "model_type": "must be a mapping",
     "string_type": "must be text",
     "too_short": "must not be empty",
+}
+_SECTIONS: dict[str, type[Section]] = {
+    "environments": Environment,
+    "variants": Variant,
+    "contrasts": Contrast,
+    "evaluation": Evaluation,
+    "score": Score,
 }
 
 
@@ -156,7 +171,14 @@ def _problems_of(error: ValidationError) -> Iterator[Problem]:
 
 
 def _unknown(path: tuple[str, ...]) -> str:
-    known = [*section_at(path[:-1]).model_fields]
+    known = [*_section_at(path[:-1]).model_fields]
     close = difflib.get_close_matches(path[-1], known, n=1)
     hint = f"; did you mean {close[0]}?" if close else ""
     return f"is unknown{hint} (known: {', '.join(known)})"
+
+
+def _section_at(path: tuple[str, ...]) -> type[Section]:
+    """Return the class of a part of a suite, by the keys that lead there."""
+    if len(path) < 2:
+        return Suite
+    return _SECTIONS[path[0] if len(path) == 2 else path[2]]
