@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING, Any
 from sb3_per.legacy import resolve_moved_modules
 
 if TYPE_CHECKING:
+    from sb3_per.algorithms.crossq import PERCrossQ
     from sb3_per.algorithms.dqn import PERDQN
+    from sb3_per.algorithms.qrdqn import PERQRDQN
+    from sb3_per.algorithms.sac import PERSAC
+    from sb3_per.algorithms.td3 import PERDDPG, PERTD3
+    from sb3_per.algorithms.tqc import PERTQC
     from sb3_per.buffers import (
         PrioritizedDictReplayBuffer,
         PrioritizedReplayBuffer,
@@ -23,8 +28,14 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "PERDDPG",
     "PERDQN",
+    "PERQRDQN",
+    "PERSAC",
+    "PERTD3",
+    "PERTQC",
     "CheckpointCallback",
+    "PERCrossQ",
     "PrioritizedDictReplayBuffer",
     "PrioritizedReplayBuffer",
     "PrioritizedReplayBufferSamples",
@@ -38,7 +49,13 @@ __all__ = [
 
 # The module of each public name, imported when the name is first asked for.
 _MODULES = {
+    "PERCrossQ": "algorithms.crossq",
+    "PERDDPG": "algorithms.td3",
     "PERDQN": "algorithms.dqn",
+    "PERQRDQN": "algorithms.qrdqn",
+    "PERSAC": "algorithms.sac",
+    "PERTD3": "algorithms.td3",
+    "PERTQC": "algorithms.tqc",
     "CheckpointCallback": "saving.checkpoint",
     "PrioritizedDictReplayBuffer": "buffers",
     "PrioritizedReplayBuffer": "buffers",
@@ -59,7 +76,14 @@ def __getattr__(name: str) -> Any:
     # its own import. Torch would cost seconds there, and SB3 needs all of gymnasium.
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"sb3_per.{_MODULES[name]}"), name)
+    try:
+        module = importlib.import_module(f"sb3_per.{_MODULES[name]}")
+    except ModuleNotFoundError as error:
+        if error.name != "sb3_contrib":
+            raise
+        message = f"sb3_per.{name} needs sb3-contrib: pip install sb3-contrib"
+        raise ImportError(message, name=error.name) from error
+    value = getattr(module, name)
     globals()[name] = value
     return value
 

@@ -5,7 +5,7 @@ import os
 import pathlib
 import pickle
 import warnings
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch as th
@@ -48,6 +48,9 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
     # Where the loss turns from quadratic to linear; None if it is quadratic everywhere. It is what
     # ``td_error_clip="loss"`` stands for.
     loss_threshold: float | None = None
+
+    # Which metrics of gradient steps are logged as ``train/<name>``.
+    logged_metrics: ClassVar[tuple[str, ...]] = Metrics._fields
 
     def __init__(
         self,
@@ -127,7 +130,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         """Log beta, the largest priority, and the means of the metrics of gradient steps."""
         self.logger.record("train/beta", self.replay_buffer.beta)
         self.logger.record("train/priority_max", self.replay_buffer.prioritization.largest_priority)
-        for name in steps[0]._fields if steps else ():
+        for name in self.logged_metrics if steps else ():
             values = [getattr(metrics, name) for metrics in steps]
             self.logger.record(f"train/{name}", sum(values) / len(steps))
 

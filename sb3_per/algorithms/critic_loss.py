@@ -1,0 +1,250 @@
+"""
+Prioritized critics without copies of ``train``.
+
+SB3's ``train`` finds its loss function under a global name. Here the same function, code and all,
+runs with globals in which that name is a loss that weights its gradient and gives the buffer the TD
+errors. SB3's module stays as it is, and changes of SB3's ``train`` need no change here. Two checks
+raise an error where a version of SB3 computes its loss in another way: the name has to occur in the
+code, and the loss has to be computed a known number of times in each gradient step.
+
+Hooks on the critic would see gradients, and from those of Huber and quantile losses the TD error
+cannot be told. A patch of SB3's module would reach other models in the process.
+"""
+
+import functools
+import types
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+import torch as th
+from stable_baselines3.common.vec_env import VecNormalize
+
+from sb3_per.algorithms.metrics import Metrics, metrics_of
+from sb3_per.algorithms.prioritized import PrioritizedAlgorithm
+from sb3_per.buffers.prioritized import PrioritizedReplayBuffer, PrioritizedReplayBufferSamples
+
+KNOWN_VERSIONS = "stable-baselines3 and sb3-contrib 2.8.0 and 2.9.2 are known to work"
+
+# SB3 logs the loss itself.
+CRITIC_METRICS = Metrics._fields[1:]
+# Where a quantile loss is linear, and how large its gradient is, does not follow from the TD error.
+DISTRIBUTIONAL_METRICS = ("td_error", "weight_mean", "effective_sample_size")
+
+Loss = Callable[..., th.Tensor]
+TDErrors = Callable[[th.Tensor, th.Tensor], th.Tensor]
+
+
+class SampledBatches:
+    """The replay buffer as SB3's ``train`` sees it; notes the last batch."""
+
+    def __init__(self, buffer: PrioritizedReplayBuffer) -> None:
+        self.buffer = buffer
+        self.last: PrioritizedReplayBufferSamples | None = None
+        self.on_sample: Callable[[], None] = lambda: None
+
+    def sample(
+        self, batch_size: int, env: VecNormalize | None = None
+    ) -> PrioritizedReplayBufferSamples:
+        """Sample from the buffer."""
+        self.on_sample()
+        self.last = self.buffer.sample(batch_size, env=env)
+        return self.last
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.buffer, name)
+
+
+class WeightedLoss:
+    """
+    A loss function of SB3 whose gradient is weighted, and that gives the buffer the TD errors.
+
+    It returns what the loss function returns, so what SB3 logs is not weighted. For a mean over
+    samples, weighting the gradient of the current values is weighting each sample's loss.
+
+    :param loss: SB3's loss function, of the current values and their target.
+    :param td_errors: What the TD errors of these are, (B, n).
+    :param n_calls: How often the loss is computed in each gradient step: once for each critic, or
+        once for all. A sample's priority comes from the mean of abs(TD error) over all critics.
+    :param batches: What the values were computed from.
+    :param loss_threshold: Where the loss turns from quadratic to linear, for the metrics.
+    """
+
+    def __init__(
+        self,
+        loss: Loss,
+        td_errors: TDErrors,
+        n_calls: int,
+        batches: SampledBatches,
+        loss_threshold: float | None = None,
+    ) -> None:
+        self.steps: list[Metrics] = []
+        self._loss = loss
+        self._td_errors = td_errors
+        self._n_calls = n_calls
+        self._batches = batches
+        self._loss_threshold = loss_threshold
+        self._errors: list[th.Tensor] = []
+        self._n_steps = 0
+        batches.on_sample = self._begin_step
+
+    def __call__(
+        self, current: th.Tensor, target: th.Tensor, *args: Any, **kwargs: Any
+    ) -> th.Tensor:
+        """Return the loss of current values, (B, ...), as SB3 computes it."""
+        batch = self._batches.last
+        if batch is None or len(self._errors) == self._n_calls:
+            self._refuse(len(self._errors) + 1)
+        else:
+            weights = batch.weights.reshape(-1, *[1] * (current.ndim - 1))
+            current.register_hook(lambda gradient: gradient * weights)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+            self._errors.append(self._td_errors(current.detach(), target).abs())
+            if len(self._errors) == self._n_calls:
+                self._update_priorities(batch)
+        return self._loss(current, target, *args, **kwargs)
+
+    def _update_priorities(self, batch: PrioritizedReplayBufferSamples) -> None:
+        # Before `backward`: TD errors that are not finite raise while the networks are still whole.
+        errors = th.cat(self._errors, dim=1).mean(dim=1).cpu().numpy()  # (B,)
+        self._batches.buffer.update_priorities(batch.slots, errors)
+        weights = batch.weights.cpu().numpy().ravel()
+        self.steps.append(metrics_of(np.nan, errors, weights, self._loss_threshold))
+
+    def _begin_step(self) -> None:
+        self.require_complete()
+        self._n_steps += 1
+        self._errors.clear()
+
+    def require_complete(self) -> None:
+        """:raises RuntimeError: unless the loss was computed as often as expected."""
+        if self._n_steps > 0 and len(self._errors) != self._n_calls:
+            self._refuse(len(self._errors))
+
+    def _refuse(self, n_calls: int) -> None:
+        raise RuntimeError(
+            f"train computed its loss {n_calls} times in a gradient step instead of "
+            f"{self._n_calls} times, so it cannot be weighted: {KNOWN_VERSIONS}"
+        )
+
+
+class PrioritizedCriticAlgorithm(PrioritizedAlgorithm):
+    """
+    A prioritized algorithm that learns by SB3's own ``train``, with a loss that is weighted.
+
+    Its actor and its entropy coefficient, if it has them, learn from the same batch, unweighted.
+    """
+
+    # How ``train`` finds the loss function: a global name, or an attribute of a global name.
+    loss_name: ClassVar[str]
+    logged_metrics: ClassVar[tuple[str, ...]] = CRITIC_METRICS
+
+    @staticmethod
+    def td_errors(current: th.Tensor, target: th.Tensor) -> th.Tensor:
+        """Return the TD errors of what ``train`` gives its loss, (B, n_critics) or (B, 1)."""
+        return target - current
+
+    def _n_losses(self) -> int:
+        """Return how often ``train`` computes the loss in each gradient step."""
+        return 1
+
+    def _setup_model(self) -> None:
+        require_global(self._train_of_sb3(), self.loss_name)
+        super()._setup_model()
+
+    def _train_of_sb3(self) -> types.FunctionType:
+        train: Any = super().train
+        function: types.FunctionType = train.__func__
+        return function
+
+    def train(self, gradient_steps: int, batch_size: int = 64) -> None:
+        """Take gradient steps as SB3 does, on batches sampled by priority, with a weighted loss."""
+        self.replay_buffer.beta = self._annealed_beta()
+        train, buffer = self._train_of_sb3(), self.replay_buffer
+        batches = SampledBatches(buffer)
+        original = lookup_global(train, self.loss_name)
+        loss = WeightedLoss(
+            original, self.td_errors, self._n_losses(), batches, self.loss_threshold
+        )
+        self.replay_buffer = batches  # type: ignore[assignment]  # train only samples from it
+        try:
+            with_global(train, self.loss_name, loss)(self, gradient_steps, batch_size)
+        finally:
+            self.replay_buffer = buffer
+        loss.require_complete()
+        self._log_prioritization(loss.steps)
+
+
+class PrioritizedQuantileAlgorithm(PrioritizedCriticAlgorithm):
+    """
+    A prioritized algorithm whose critic estimates quantiles.
+
+    A TD error is the mean of the target distribution minus that of the current one. So it has the
+    unit of returns, as in DQN, and options such as ``td_error_clip`` mean the same. (The loss of a
+    sample, which others use as its priority, stays above 0 where returns are random.)
+    """
+
+    loss_name = "quantile_huber_loss"
+    logged_metrics = DISTRIBUTIONAL_METRICS
+
+    @staticmethod
+    def td_errors(current: th.Tensor, target: th.Tensor) -> th.Tensor:
+        """
+        Return the TD errors, (B, n_critics) or (B, 1).
+
+        :param current: Quantiles, (B, n) or (B, n_critics, n).
+        :param target: Quantiles, (B, m) or (B, 1, m).
+        """
+        return (target.mean(dim=-1) - current.mean(dim=-1)).reshape(len(current), -1)
+
+
+def with_global(function: types.FunctionType, name: str, replacement: object) -> types.FunctionType:
+    """
+    Return a copy of a function that finds another object under a global name.
+
+    :param name: "name", or "name.attribute": then the other attributes stay the same.
+    """
+    name, _, attribute = name.partition(".")
+    if attribute:
+        replacement = _Overlay(function.__globals__[name], {attribute: replacement})
+    copy = types.FunctionType(
+        function.__code__,
+        {**function.__globals__, name: replacement},
+        function.__name__,
+        function.__defaults__,
+        function.__closure__,
+    )
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return copy
+
+
+def lookup_global(function: types.FunctionType, name: str) -> Any:
+    """Return what a function finds under "name" or "name.attribute"."""
+    first, *attributes = name.split(".")
+    return functools.reduce(getattr, attributes, function.__globals__[first])
+
+
+def require_global(function: types.FunctionType, name: str) -> None:
+    """:raises RuntimeError: unless the code of a function uses "name" or "name.attribute"."""
+    if not set(name.split(".")) <= names_in(function.__code__):
+        raise RuntimeError(
+            f"{function.__qualname__} of {function.__module__} does not use {name}, so its loss "
+            f"cannot be weighted: {KNOWN_VERSIONS}"
+        )
+
+
+@functools.lru_cache
+def names_in(code: types.CodeType) -> frozenset[str]:
+    """Return the global names and attributes in a function's code, generators in it included."""
+    inner = [names_in(each) for each in code.co_consts if isinstance(each, types.CodeType)]
+    return frozenset(code.co_names).union(*inner)
+
+
+class _Overlay:
+    """An object with some attributes replaced."""
+
+    def __init__(self, original: object, replaced: dict[str, object]) -> None:
+        self._original = original
+        self.__dict__.update(replaced)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)

@@ -1,0 +1,455 @@
+"""SAC, TD3, DDPG, QR-DQN, TQC and CrossQ with priorities: SB3's own steps, with a weighted loss."""
+
+import inspect
+import sys
+import types
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch as th
+from gymnasium import spaces
+from sb3_contrib import QRDQN, TQC, CrossQ
+from stable_baselines3 import DDPG, SAC, TD3
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.noise import NormalActionNoise
+from stable_baselines3.common.vec_env import VecNormalize
+from torch.nn import functional as F
+
+import sb3_per
+from sb3_per import (
+    PERDDPG,
+    PERQRDQN,
+    PERSAC,
+    PERTD3,
+    PERTQC,
+    PERCrossQ,
+    PrioritizedReplayBuffer,
+    load_checkpoint,
+    save_checkpoint,
+)
+from sb3_per.algorithms import critic_loss
+
+PAIRS = [
+    (PERSAC, SAC),
+    (PERTD3, TD3),
+    (PERDDPG, DDPG),
+    (PERQRDQN, QRDQN),
+    (PERTQC, TQC),
+    (PERCrossQ, CrossQ),
+]
+KINDS = [ours for ours, _ in PAIRS]
+ACTORS = [kind for kind in KINDS if kind is not PERQRDQN]
+ALL = pytest.mark.parametrize(("kind", "base"), PAIRS, ids=lambda kind: kind.__name__)
+EACH = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+UNIFORM = {"replay_buffer_kwargs": {"alpha": 0.0}, "beta_initial": 0.0, "beta_final": 0.0}
+# A base algorithm on our buffer samples uniformly, and the same slots as ours.
+ON_OUR_BUFFER = {
+    "replay_buffer_class": PrioritizedReplayBuffer,
+    "replay_buffer_kwargs": {"alpha": 0.0, "beta": 0.0},
+}
+
+pytestmark = pytest.mark.filterwarnings("ignore:10 batches were sampled")
+
+
+class Point(gym.Env):
+    """Move a point; episodes of nine steps, every second one of them cut by a time limit."""
+
+    def __init__(self, discrete=False, space=None):
+        self.action_space = spaces.Discrete(3) if discrete else spaces.Box(-1, 1, (2,), np.float32)
+        self.observation_space = space or spaces.Box(-9, 9, (3,), np.float32)
+        self.time = self.n_episodes = 0
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        if seed is not None:
+            self.observation_space.seed(seed)
+        self.time, self.n_episodes = 0, self.n_episodes + 1
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        self.time += 1
+        over, by_time = self.time == 9, self.n_episodes % 2 == 0
+        reward = 3 * float(self.np_random.normal())
+        return self.observation_space.sample(), reward, over and not by_time, over and by_time, {}
+
+
+def is_discrete(kind):
+    return issubclass(kind, QRDQN)
+
+
+def make(kind, env=None, policy="MlpPolicy", **options):
+    fixed = {"learning_starts": 20, "buffer_size": 150, "batch_size": 8, "train_freq": 1}
+    fixed |= {"seed": 0, "device": "cpu", "learning_rate": 1e-3, "gamma": 0.9}
+    network = {"net_arch": [16], **options.pop("policy_kwargs", {})}
+    env = env or Point(is_discrete(kind))
+    return kind(policy, env, policy_kwargs=network, **{**fixed, **options})
+
+
+def parameters(model):
+    return [tensor.detach().clone() for tensor in model.policy.state_dict().values()]
+
+
+def ready(model, n_rows=60):
+    """The same transitions for every model, and what ``train`` needs outside of ``learn``."""
+    model._setup_learn(1000)
+    random = np.random.default_rng(0)
+    for step in range(n_rows):
+        observations = random.uniform(-1, 1, (2, 1, 3)).astype(np.float32)
+        action = random.integers(3, size=1) if is_discrete(type(model)) else None
+        action = random.uniform(-1, 1, (1, 2)) if action is None else action
+        rewards, dones = random.normal(size=1) * 3, np.array([step % 7 == 6])
+        model.replay_buffer.add(*observations, action, rewards, dones, [{}])
+    return model
+
+
+def critic_optimizer(model):
+    return model.policy.optimizer if is_discrete(type(model)) else model.critic.optimizer
+
+
+def gradients_of_one_step(model, monkeypatch):
+    """The gradients that the critic's optimizer sees in a gradient step."""
+    optimizer, seen = critic_optimizer(model), []
+    step = optimizer.step
+
+    def note(*args):
+        grads = [p.grad for group in optimizer.param_groups for p in group["params"]]
+        seen.extend(grad.clone() for grad in grads if grad is not None)
+        return step(*args)
+
+    monkeypatch.setattr(optimizer, "step", note)
+    th.manual_seed(7)
+    model.train(1, 16)
+    return seen
+
+
+# Exactness
+
+
+@ALL
+@pytest.mark.parametrize("options", [{}, {"n_steps": 3}], ids=str)
+def test_without_prioritization_a_whole_run_is_the_bases(kind, base, options):
+    """On the same samples, bit by bit."""
+    kwargs = {**ON_OUR_BUFFER["replay_buffer_kwargs"], "gamma": 0.9, **options}
+
+    ours = make(kind, **UNIFORM, **options).learn(60)
+    theirs = make(base, **{**ON_OUR_BUFFER, "replay_buffer_kwargs": kwargs}).learn(60)
+
+    assert ours._n_updates == theirs._n_updates > 30
+    assert all(map(th.equal, parameters(ours), parameters(theirs)))
+    logged = [model.logger.name_to_value for model in (ours, theirs)]
+    for name in ("train/loss", "train/critic_loss", "train/actor_loss", "train/ent_coef"):
+        assert logged[0].get(name) == logged[1].get(name)
+
+
+def weighted_mean_squared_error(weights):
+    return lambda current, target: (weights * (current - target) ** 2).mean()
+
+
+def weighted_quantile_loss(weights):
+    """Of each sample by itself, as the papers have it; nothing of it is sb3-contrib's."""
+
+    def loss(current, target, sum_over_quantiles):
+        quantiles, targets = current.reshape(len(current), -1, current.shape[-1]), target
+        targets = targets.reshape(len(target), 1, 1, -1)  # (B, 1, 1, m)
+        errors = targets - quantiles[..., None]  # (B, n_critics, n, m)
+        n = quantiles.shape[-1]
+        levels = ((th.arange(n) + 0.5) / n).reshape(1, 1, n, 1)
+        huber = th.where(errors.abs() <= 1, errors**2 / 2, errors.abs() - 0.5)
+        losses = (levels - (errors < 0).float()).abs() * huber
+        losses = losses.sum(dim=2) if sum_over_quantiles else losses
+        return (weights.flatten() * losses.reshape(len(current), -1).mean(dim=1)).mean()
+
+    return loss
+
+
+@ALL
+def test_the_critics_gradient_is_that_of_an_explicitly_weighted_loss(kind, base, monkeypatch):
+    ours = ready(make(kind))
+    batch = ours.replay_buffer.sample(16)
+    batch = batch._replace(weights=th.linspace(0.1, 2, 16).reshape(-1, 1))
+    theirs = ready(make(base))
+    theirs.policy.load_state_dict(ours.policy.state_dict())
+    for model in (ours, theirs):
+        monkeypatch.setattr(model.replay_buffer, "sample", lambda *args, **kwargs: batch)
+    module = inspect.getmodule(base.train)
+    own = gradients_of_one_step(ours, monkeypatch)
+    if kind.loss_name == "F.mse_loss":
+        loss = weighted_mean_squared_error(batch.weights)
+        monkeypatch.setattr(module, "F", types.SimpleNamespace(mse_loss=loss))
+    else:
+        monkeypatch.setattr(module, "quantile_huber_loss", weighted_quantile_loss(batch.weights))
+
+    explicit = gradients_of_one_step(theirs, monkeypatch)
+
+    assert len(own) == len(explicit) > 3
+    for one, other in zip(own, explicit, strict=True):
+        th.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+def next_values(model, batch):
+    """Targets' values of the next observations, (B, 1) or quantiles (B, m), by hand."""
+    if is_discrete(type(model)):
+        quantiles = model.quantile_net_target(batch.next_observations)  # (B, n, n_actions)
+        best = quantiles.mean(dim=1).argmax(dim=1)
+        return quantiles[th.arange(len(best)), :, best]
+    if isinstance(model, TD3):
+        actions = model.actor_target(batch.next_observations)
+        return th.stack(model.critic_target(batch.next_observations, actions)).amin(dim=0)
+    model.actor.action_log_prob(batch.observations)  # SB3 draws for the actor first
+    actions, log_prob = model.actor.action_log_prob(batch.next_observations)
+    values = model.critic_target(batch.next_observations, actions)
+    if isinstance(values, tuple):
+        values = th.stack(values).amin(dim=0)
+    else:
+        n_kept = values[0].numel() - model.top_quantiles_to_drop_per_net * len(values[0])
+        values = values.flatten(start_dim=1).sort(dim=1).values[:, :n_kept]
+    return values - th.exp(model.log_ent_coef) * log_prob.reshape(-1, 1)
+
+
+def current_values(model, batch):
+    """The mean value of the sampled actions by each critic, (B, n_critics)."""
+    if is_discrete(type(model)):
+        quantiles = model.quantile_net(batch.observations)
+        return quantiles[th.arange(len(batch.actions)), :, batch.actions.flatten()].mean(1)[:, None]
+    values = model.critic(batch.observations, batch.actions)
+    return th.cat(values, dim=1) if isinstance(values, tuple) else values.mean(dim=2)
+
+
+@pytest.mark.parametrize("kind", [k for k in KINDS if k is not PERCrossQ], ids=lambda k: k.__name__)
+def test_td_errors_are_those_worked_out_by_hand(kind, monkeypatch):
+    options = {"target_noise_clip": 0.0} if kind is PERTD3 else {}
+    model = ready(make(kind, **options))
+    batch = model.replay_buffer.sample(16)
+    updates = []
+    monkeypatch.setattr(model.replay_buffer, "sample", lambda *args, **kwargs: batch)
+    monkeypatch.setattr(
+        model.replay_buffer, "update_priorities", lambda *args: updates.append(args)
+    )
+    with th.no_grad():
+        th.manual_seed(7)
+        targets = batch.rewards + 0.9 * (1 - batch.dones) * next_values(model, batch)
+        errors = targets.mean(dim=1, keepdim=True) - current_values(model, batch)
+
+    th.manual_seed(7)
+    model.train(1, 16)
+
+    (slots, given), *more = updates
+    assert more == []
+    assert slots is batch.slots
+    th.testing.assert_close(th.as_tensor(given), errors.abs().mean(dim=1), rtol=1e-4, atol=1e-5)
+
+
+@EACH
+def test_each_gradient_step_updates_the_sampled_priorities(kind):
+    model = ready(make(kind))
+
+    model.train(5, 16)
+
+    probabilities = model.replay_buffer.prioritization.probabilities(np.arange(60))
+    assert len({*probabilities}) > 20
+    logged = model.logger.name_to_value
+    assert {"train/beta", "train/priority_max", "train/td_error", "train/weight_mean"} <= {*logged}
+    assert np.isfinite(list(logged.values())).all()
+
+
+@EACH
+def test_td_errors_that_are_not_finite_stop_the_training_before_the_critic_is_spoiled(kind):
+    model = ready(make(kind))
+    model.replay_buffer.rewards[:] = np.nan
+    buffer, before = model.replay_buffer, [p.clone() for p in model.policy.parameters()]
+
+    with pytest.raises(ValueError, match="TD error must be finite in float32, got nan for slot"):
+        model.train(1, 16)
+
+    assert all(map(th.equal, before, model.policy.parameters()))
+    assert model.replay_buffer is buffer
+
+
+# SB3's train changes
+
+
+def test_a_train_without_the_loss_is_refused_when_the_model_is_made():
+    class Changed(SAC):
+        def train(self, gradient_steps, batch_size=64):
+            return None
+
+    class Prioritized(critic_loss.PrioritizedCriticAlgorithm, Changed):
+        loss_name = "F.mse_loss"
+
+    betas = {"beta_initial": 0.4, "beta_final": 1.0, "beta_fraction": 1.0}
+    with pytest.raises(
+        RuntimeError, match=r"Changed.train .* does not use F.mse_loss.* 2\.9\.2 are"
+    ):
+        make(Prioritized, **betas)
+
+
+@pytest.mark.parametrize(("n_losses", "n_calls"), [(1, 2), (3, 2)])
+def test_a_loss_that_is_computed_another_number_of_times_is_refused(n_losses, n_calls, monkeypatch):
+    model = ready(make(PERSAC))
+    monkeypatch.setattr(PERSAC, "_n_losses", lambda self: n_losses)
+    buffer = model.replay_buffer
+
+    with pytest.raises(
+        RuntimeError, match=rf"{n_calls} times .* instead of {n_losses} .* known to"
+    ):
+        model.train(1, 16)
+
+    assert model.replay_buffer is buffer
+
+
+def test_sb3s_own_module_is_left_alone():
+    module = inspect.getmodule(SAC.train)
+    before = dict(vars(module))
+
+    ready(make(PERSAC)).train(1, 16)
+
+    assert vars(module) == before
+    assert module.F is F
+
+
+def test_a_function_with_another_global_keeps_everything_else():
+    def twice(x, *, y=3):
+        return sum(F.relu(each) + F.mse_loss(each, each) for each in (x, x)) + y
+
+    changed = critic_loss.with_global(twice, "F.mse_loss", lambda *_: 10)
+
+    assert changed(th.tensor(1.0)) == 2 * (1 + 10) + 3
+    assert twice(th.tensor(1.0)) == 2 + 3
+    assert {"F", "mse_loss", "relu"} <= critic_loss.names_in(twice.__code__)
+
+
+# Arguments
+
+
+@ALL
+def test_it_takes_every_argument_of_the_base_in_its_order_and_then_its_own(kind, base):
+    theirs, ours = (inspect.signature(each).parameters for each in (base, kind))
+
+    assert [*ours] == [*theirs, "beta_initial", "beta_final", "beta_fraction"]
+    for name, parameter in theirs.items():
+        assert (ours[name].default, ours[name].kind) == (parameter.default, parameter.kind), name
+
+
+@ALL
+def test_every_argument_reaches_the_base(kind, base):
+    env = make_vec_env(lambda: Point(is_discrete(kind)))
+    names = [*inspect.signature(base).parameters][2:-1]
+    checked_by_sb3 = {"seed": 3, "verbose": 0, "device": "meta", "batch_size": 5, "use_sde": False}
+    checked_by_sb3 |= {"stats_window_size": 7, "policy_kwargs": {}}
+    values = {name: checked_by_sb3.get(name, object()) for name in names}
+
+    theirs, ours = (
+        vars(each("MlpPolicy", env, **values, _init_setup_model=False)) for each in (base, kind)
+    )
+
+    assert {name: ours[name] for name in theirs} == theirs
+
+
+@EACH
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"beta_initial": 2.0}, "beta_initial must lie in .* got 2.0"),
+        ({"lerning_rate": 1e-3}, "has no argument 'lerning_rate': did you mean 'learning_rate'"),
+        ({"alpha": 0.5}, r"has no argument 'alpha': pass replay_buffer_kwargs=dict\(alpha"),
+        ({"replay_buffer_kwargs": {"aplha": 0.5}}, "did you mean 'alpha'"),
+    ],
+)
+def test_bad_arguments_are_refused(kind, options, complaint):
+    with pytest.raises(ValueError, match=complaint):
+        make(kind, **options)
+
+
+# What the base can do
+
+
+@EACH
+@pytest.mark.parametrize("n_envs", [1, 3])
+def test_it_learns_in_several_environments_with_normalization_and_goes_on_after_loading(
+    kind, n_envs, tmp_path
+):
+    def env():
+        return VecNormalize(make_vec_env(lambda: Point(is_discrete(kind)), n_envs=n_envs))
+
+    model = make(kind, env(), gradient_steps=-1).learn(60)
+    before = parameters(model)
+    model.save(tmp_path / "model")
+    model.save_replay_buffer(tmp_path / "buffer")
+
+    loaded = kind.load(tmp_path / "model", env=env())
+    loaded.load_replay_buffer(tmp_path / "buffer")
+
+    assert all(map(th.equal, before, parameters(loaded)))
+    loaded.learn(60, reset_num_timesteps=False)
+    assert not all(map(th.equal, before, parameters(loaded)))
+    assert loaded.num_timesteps >= 120
+
+
+DICT = spaces.Dict({"a": spaces.Box(-1, 1, (3,), np.float32), "b": spaces.Discrete(4)})
+IMAGE = spaces.Box(0, 255, (36, 36, 1), np.uint8)
+
+
+@pytest.mark.parametrize("kind", [k for k in KINDS if k is not PERCrossQ], ids=lambda k: k.__name__)
+@pytest.mark.parametrize(("space", "policy"), [(DICT, "MultiInputPolicy"), (IMAGE, "CnnPolicy")])
+def test_it_learns_from_dicts_and_images(kind, space, policy):
+    model = make(kind, Point(is_discrete(kind), space), policy, n_steps=2).learn(30)
+
+    assert model._n_updates > 0
+
+
+@pytest.mark.parametrize("kind", ACTORS, ids=lambda kind: kind.__name__)
+def test_actors_keep_their_options(kind):
+    noise = NormalActionNoise(np.zeros(2), np.ones(2) / 9)
+    shared = {"share_features_extractor": True} if kind is not PERCrossQ else {}
+    options = {"action_noise": noise, "train_freq": (1, "episode"), "policy_kwargs": shared}
+    options["replay_buffer_kwargs"] = {"handle_timeout_termination": False}
+    if "use_sde" in inspect.signature(kind).parameters:
+        options["use_sde"] = True
+
+    model = make(kind, optimize_memory_usage=True, **options).learn(60)
+
+    assert model._n_updates > 0
+
+
+def state_of(model):
+    entropy = getattr(model, "log_ent_coef", None)
+    tensors = parameters(model) + ([] if entropy is None else [entropy])
+    return [tensor.tolist() for tensor in tensors], model._n_updates, model.num_timesteps
+
+
+@EACH
+def test_a_run_resumed_from_a_checkpoint_is_the_run_that_was_never_interrupted(kind, tmp_path):
+    def env():
+        return make_vec_env(lambda: Still(is_discrete(kind)))
+
+    model = make(kind, env()).learn(45)
+    save_checkpoint(model, tmp_path / "model.ckpt")
+    model.learn(27, reset_num_timesteps=False)
+    resumed = load_checkpoint(tmp_path / "model.ckpt", env(), "cpu", algorithm=kind)
+    resumed.learn(27, reset_num_timesteps=False)
+
+    assert state_of(resumed) == state_of(model)
+
+
+class Still(Point):
+    """Every episode begins alike, and observations follow from the actions."""
+
+    def reset(self, seed=None, options=None):
+        gym.Env.reset(self, seed=seed)
+        self.time, self.place = 0, np.zeros(3, np.float32)
+        return self.place.copy(), {}
+
+    def step(self, action):
+        self.time += 1
+        self.place += np.resize(np.float32(action), 3)
+        return self.place.copy(), float(self.place[0]), self.time == 9, False, {}
+
+
+def test_contrib_that_is_missing_is_named_with_what_brings_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sb3_contrib", None)
+    monkeypatch.delitem(sys.modules, "sb3_per.algorithms.tqc", raising=False)
+    monkeypatch.delitem(vars(sb3_per), "PERTQC", raising=False)
+
+    with pytest.raises(ImportError, match=r"sb3_per.PERTQC needs sb3-contrib: pip install sb3-con"):
+        _ = sb3_per.PERTQC
