@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from sb3_per.prioritization.pending_updates import states_of_0_1_0
 from sb3_per.prioritization.sampler import PrioritizedSampler
 
 
@@ -19,7 +20,7 @@ def upgrade_buffer_state(state: dict[str, Any]) -> dict[str, Any]:
         weight_normalization=state.pop("_weight_normalization"),
         **state.pop("scheme")._asdict(),
     )
-    sampler.pending_states[:] = state.pop("_draw_log").states
+    sampler.pending_states[:] = states_of_0_1_0(state.pop("_draw_log").states)
     sampler.find_inserted()
     n_added = state.pop("pos") + (state["buffer_size"] if state.pop("full") else 0)
     n_new_rows = min(state.pop("_n_new_rows"), state["buffer_size"])

@@ -8,19 +8,24 @@ from numpy.typing import NDArray
 from sb3_per.prioritization.compilation import kernel
 from sb3_per.prioritization.sum_tree import IntArray
 
-# One signed byte for each slot, so that a million slots cost 1 MB:
+# One signed byte for each slot, so that a million slots cost 1 MB. Its bitwise complement says
+# (so that an array of zeros, which takes no memory before it is written to, means empty slots):
 #   0                 inserted, and no TD error is awaited
 #   2 n - 1 (odd)     inserted, and n TD errors are awaited
 #   2 n (even, > 0)   inserted, and n TD errors are awaited that belong to what was there before
 #   -1 - 2 n          not inserted, and n TD errors are awaited that belong to what was there before
 MAX_STATE = 125  # 63 awaited TD errors; more are not counted
-EMPTY = -1
 
 
 def are_states(states: NDArray[np.int8]) -> bool:
     """Return whether all numbers, shape (n,), are states of the table above."""
-    in_range = (states >= EMPTY - MAX_STATE - 1) & (states <= MAX_STATE + 1)
-    return bool((in_range & ((states >= 0) | (states % 2 == 1))).all())
+    in_range = (~states >= -2 - MAX_STATE) & (~states <= MAX_STATE + 1)
+    return bool((in_range & ((~states >= 0) | (~states % 2 == 1))).all())
+
+
+def states_of_0_1_0(states: NDArray[np.int8]) -> NDArray[np.int8]:
+    """Return states that version 0.1.0 stored, which did not say what is inserted, as of now."""
+    return ~states
 
 
 class PendingUpdates:
@@ -36,7 +41,7 @@ class PendingUpdates:
 
     def __init__(self, n_slots: int) -> None:
         compile_kernels()
-        self._states = np.full(n_slots, EMPTY, dtype=np.int8)
+        self._states = np.zeros(n_slots, dtype=np.int8)
 
     @property
     def states(self) -> NDArray[np.int8]:
@@ -55,10 +60,15 @@ class PendingUpdates:
         """Note that slots, shape (B,), were sampled, each as often as it is named."""
         _sample(self._states, slots)
 
+    def are_inserted(self, slots: IntArray) -> NDArray[np.bool_]:
+        """Return which slots, shape (n,), hold a transition that can be sampled."""
+        inserted: NDArray[np.bool_] = ~self._states[slots] >= 0
+        return inserted
+
     def are_late(self, slots: IntArray) -> NDArray[np.bool_]:
         """Return which slots, shape (B,), await TD errors of earlier contents; any numbers."""
         known = (slots >= 0) & (slots < len(self._states))
-        states = self._states[slots * known]
+        states = ~self._states[slots * known]
         late: NDArray[np.bool_] = known & ((states < -1) | ((states > 0) & (states % 2 == 0)))
         return late
 
@@ -77,12 +87,12 @@ class PendingUpdates:
 def _insert(states: NDArray[np.int8], slots: IntArray) -> int:
     n_empty = 0
     for i in range(len(slots)):
-        state = states[slots[i]]
+        state = ~states[slots[i]]
         if state < 0:
-            states[slots[i]] = -1 - state
+            states[slots[i]] = ~(-1 - state)
             n_empty += 1
         elif state & 1:
-            states[slots[i]] = state + 1
+            states[slots[i]] = ~(state + 1)
     return n_empty
 
 
@@ -90,9 +100,9 @@ def _insert(states: NDArray[np.int8], slots: IntArray) -> int:
 def _remove(states: NDArray[np.int8], slots: IntArray) -> int:
     n_inserted = 0
     for i in range(len(slots)):
-        state = states[slots[i]]
+        state = ~states[slots[i]]
         if state >= 0:
-            states[slots[i]] = -1 - (state + (state & 1))
+            states[slots[i]] = ~(-1 - (state + (state & 1)))
             n_inserted += 1
     return n_inserted
 
@@ -100,8 +110,8 @@ def _remove(states: NDArray[np.int8], slots: IntArray) -> int:
 @kernel
 def _sample(states: NDArray[np.int8], slots: IntArray) -> None:
     for i in range(len(slots)):
-        state = states[slots[i]]
-        states[slots[i]] = min(state + 2, MAX_STATE) if state & 1 else 1
+        state = ~states[slots[i]]
+        states[slots[i]] = ~(min(state + 2, MAX_STATE) if state & 1 else 1)
 
 
 @kernel
@@ -109,13 +119,13 @@ def _settle(states: NDArray[np.int8], slots: IntArray) -> tuple[NDArray[np.bool_
     in_time = np.empty(len(slots), dtype=np.bool_)
     n_late = 0
     for i in range(len(slots)):
-        state = states[slots[i]]
+        state = ~states[slots[i]]
         in_time[i] = state == 0 or (state > 0 and state & 1 == 1)
         n_late += not in_time[i]
     # A second pass: a slot that is named twice counts as in time twice.
     for i in range(len(slots)):
-        state = states[slots[i]]
-        states[slots[i]] = max(state - 2, 0) if state >= 0 else min(state + 2, -1)
+        state = ~states[slots[i]]
+        states[slots[i]] = ~(max(state - 2, 0) if state >= 0 else min(state + 2, -1))
     return in_time, n_late
 
 

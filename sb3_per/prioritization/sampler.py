@@ -15,7 +15,7 @@ from sb3_per.prioritization.sampling import SampledSlots, SamplingScheme
 from sb3_per.prioritization.sum_tree import FloatArray, IntArray, SumTree
 from sb3_per.rules import fixed, require, require_bool, require_fraction
 
-SLOTS_AT_A_TIME = 2**16
+SLOTS_AT_A_TIME = 2**18
 NORMALIZATIONS = ("batch", "buffer", "mean", "none")
 
 
@@ -211,7 +211,7 @@ class PrioritizedSampler:
             self.n_sampleable += len(inserted)
             # What version 0.1.0 stored does not say which slots are not inserted.
             self._pending.remove(slots[~is_inserted])
-            self._pending.insert(inserted[self._pending.states[inserted] < 0])
+            self._pending.insert(inserted[~self._pending.are_inserted(inserted)])
             if self._inserted is not None:
                 self._inserted.set(inserted, np.ones(len(inserted)))
 

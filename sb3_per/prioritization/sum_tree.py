@@ -79,9 +79,9 @@ class SumTree:
         """
         if self._extremes is None:
             n_inner = int(self.starts[-1])
-            self._extremes = np.full(n_inner, np.inf), np.zeros(n_inner)
-            everything = np.arange(self.n_leaves)
-            _refresh_extremes(self.nodes, *self._extremes, self.starts, everything)
+            self._extremes = np.zeros(n_inner), np.zeros(n_inner)
+            leaves = np.flatnonzero(self.leaf_weights)
+            _refresh_extremes(self.nodes, *self._extremes, self.starts, leaves)
         return self._extremes
 
     def get(self, leaves: IntArray) -> FloatArray:
@@ -258,9 +258,11 @@ def _refresh_extremes(
             low, high = np.inf, 0.0
             first_child = starts[level] + index * FANOUT
             for child in range(first_child, first_child + FANOUT):
+                if nodes[child] == 0.0:  # the extremes of an empty subtree mean nothing
+                    continue
                 if level < len(starts) - 1:
                     low, high = min(low, smallest[child]), max(high, largest[child])
-                elif nodes[child] > 0.0:
+                else:
                     low, high = min(low, nodes[child]), max(high, nodes[child])
             smallest[starts[level - 1] + index] = low
             largest[starts[level - 1] + index] = high

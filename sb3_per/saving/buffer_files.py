@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sb3_per.buffers.prioritized import PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
 from sb3_per.prioritization.base import Prioritization
 from sb3_per.prioritization.names import PRIORITIZATION_NAMES, PRIORITIZATIONS
-from sb3_per.prioritization.pending_updates import EMPTY, are_states
+from sb3_per.prioritization.pending_updates import are_states, states_of_0_1_0
 from sb3_per.prioritization.stored_state import stored_array
 from sb3_per.rules import require
 from sb3_per.saving.archive import Archive, write_archive
@@ -36,14 +36,17 @@ VERSION = 2
 _KINDS = {kind.__name__: kind for kind in (PrioritizedReplayBuffer, PrioritizedDictReplayBuffer)}
 _PENDING = "draw_log"  # the name that version 0.1.0 gave to pending states
 
+# No larger buffer is stored: one entry for each slot is looked at on loading.
+MAX_SLOTS = 2**30
+
 # What the header says of a buffer; the buffer itself checks the other options.
 BUFFER_STRUCTURE = {
     "kind": one_of([*_KINDS]),
     "observation_space": OBJECT,
     "action_space": OBJECT,
     "options": {
-        "buffer_size": whole(1),
-        "n_envs": whole(1),
+        "buffer_size": whole(1, MAX_SLOTS),
+        "n_envs": whole(1, MAX_SLOTS),
         "optimize_memory_usage": FLAG,
         "handle_timeout_termination": FLAG,
         "n_steps": whole(1),
@@ -92,6 +95,7 @@ def pack_buffer(buffer: PrioritizedReplayBuffer) -> tuple[dict[str, Any], dict[s
     name = type(buffer).__name__
     rule = f"only {' and '.join(_KINDS)} can be stored without pickle, no subclass"
     require(_KINDS.get(name) is type(buffer), rule, name)
+    require(buffer.n_slots <= MAX_SLOTS, f"only {MAX_SLOTS} slots can be stored", buffer.n_slots)
     buffer.hand_over_new_rows()
     state = _prioritization_state(buffer.prioritization)
     arrays = {key: value for key, value in state.items() if isinstance(value, np.ndarray)}
@@ -132,7 +136,7 @@ def unpack_buffer(
     buffer.restore({**header["state"], "generator": buffer.generator.bit_generator.state})
     for name, view in buffer.storage().items():
         if name == _PENDING:
-            _restore_pending(view, archive.array(name))
+            _restore_pending(view, archive)
         else:
             archive.read_into(name, view)
     arrays = {name: archive.array(f"prioritization/{name}") for name in stored["arrays"]}
@@ -169,12 +173,14 @@ def _empty_buffer(
 
 def _without_tail(states: NDArray[np.int8]) -> NDArray[np.int8]:
     """Return pending states up to the last one that differs from those of a new buffer."""
-    known = np.flatnonzero(states != EMPTY)
+    known = np.flatnonzero(states)
     return states[: known[-1] + 1 if len(known) else 0]
 
 
-def _restore_pending(states: NDArray[np.int8], stored: NDArray[Any]) -> None:
-    stored = stored_array({_PENDING: stored}, _PENDING, np.int8, len(states))
+def _restore_pending(states: NDArray[np.int8], archive: Archive) -> None:
+    stored = stored_array({_PENDING: archive.array(_PENDING)}, _PENDING, np.int8, len(states))
+    if archive.header["version"] == 1:
+        stored = states_of_0_1_0(stored)
     require(are_states(stored), f"stored {_PENDING} must be states of PendingUpdates", stored)
     states[: len(stored)] = stored
 

@@ -149,7 +149,7 @@ def test_storage_tells_of_draws_whose_transition_was_replaced_just_now():
     fill(buffer, 2, first=8)
     buffer.hand_over_new_rows()
 
-    assert buffer.storage()["draw_log"].tolist() == [2, 2, 1, 1, 1, 1, 1, 1]
+    assert (~buffer.storage()["draw_log"]).tolist() == [2, 2, 1, 1, 1, 1, 1, 1]
 
 
 def test_storing_makes_no_second_copy_in_memory(path):

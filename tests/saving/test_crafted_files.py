@@ -124,6 +124,130 @@ def _keep_streams():
     np.random.set_state(numpy)  # noqa: NPY002
 
 
+@pytest.mark.parametrize("kind", [*KINDS])
+def test_a_small_file_of_a_large_buffer_takes_little_memory(kind, path):
+    """4 KB that claimed 1e8 slots took 1 GB, and a buffer of ranks 3 GB."""
+    crafted = Crafted(valid_buffer(kind))
+    crafted.header["buffer"]["options"]["buffer_size"] = 20_000_000
+    crafted.write(path)
+
+    with bounded_memory(60e6), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # SB3's, where the machine has less memory than all of it
+        buffer = load_buffer(path, "cpu")
+        batch = buffer.sample(3)
+        buffer.update_priorities(batch.slots, np.ones(3))
+
+    assert buffer.n_slots in (20_000_000, 19_999_998)
+
+
+def test_only_the_written_part_of_priorities_is_stored(path):
+    for options in ({}, {"prioritization": "rank"}, {"uniform_share": 0.5}):
+        buffer = PrioritizedReplayBuffer(1_000_000, BOX, TWO_ACTIONS, "cpu", **options)
+        save_buffer(fill(buffer, 10), path)
+
+        assert path.stat().st_size < 5000
+        assert load_buffer(path, "cpu").n_slots == 1_000_000
+
+
+def with_changes(content, changes):
+    crafted = Crafted(content)
+    changes(crafted)
+    return sealed(crafted.content())
+
+
+def set_in_header(*place, to):
+    def change(crafted):
+        *where, last = ("buffer", *place)
+        part = crafted.header
+        for name in where:
+            part = part[name]
+        part[last] = to
+
+    return change
+
+
+def set_member(name, to):
+    def change(crafted):
+        crafted.members[f"{name}.npy"] = to(crafted.members[f"{name}.npy"])
+
+    return change
+
+
+LEAVES, SLOTS = "prioritization/leaves", "prioritization/slots"
+NUMBERS = ("prioritization", "values", "largest_priority")
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "complaint"),
+    [
+        ("proportional", set_member(LEAVES, lambda leaves: leaves * 0), "those of the 15 transi"),
+        ("proportional", set_member(LEAVES, lambda leaves: leaves[:-1]), "those of the 15 transi"),
+        (
+            "proportional",
+            set_member(LEAVES, lambda leaves: np.append(leaves, leaves[0])),
+            "those of the 15 transitions in the buffer, got '16 priorities'",
+        ),
+        ("proportional", set_in_header(*NUMBERS, to=float("nan")), "stored largest_priority"),
+        ("proportional", set_in_header(*NUMBERS, to=-1), "stored largest_priority"),
+        ("proportional", set_in_header(*NUMBERS, to="1"), "stored largest_priority"),
+        ("proportional", set_in_header("options", "n_envs", to=0), "n_envs must be a whole"),
+        ("proportional", set_in_header("options", "alhpa", to=1), r"stored options .*'alhpa'"),
+        ("proportional", set_in_header("options", "device", to=1), "must not name what is"),
+        ("proportional", set_in_header("options", "alpha", to="x"), r"alpha must lie in \[0, 1\]"),
+        ("proportional", set_in_header("options", "buffer_size", to=10**30), "buffer_size must"),
+        ("proportional", set_in_header("state", "pos", to=16), "pos must be a row"),
+        ("proportional", set_in_header("state", "pos", to=-1), "pos must be a whole number"),
+        ("proportional", set_in_header("state", "pos", to=True), "pos must be a whole number"),
+        ("proportional", set_in_header("state", to=None), "buffer.state must be an object"),
+        ("proportional", set_in_header("kind", to="DQN"), "kind must be one of"),
+        ("proportional", set_in_header("kind", to=[]), "kind must be one of"),
+        ("proportional", set_in_header("observation_space", to={}), "must hold type"),
+        (
+            "proportional",
+            set_in_header("observation_space", "shape", to=[10**5, 10**5]),
+            "must have at most 4194304 numbers",
+        ),
+        ("proportional", set_in_header("observation_space", "dtype", to="O"), "type among biuf"),
+        (
+            "proportional",
+            set_in_header("action_space", "n", to=0),
+            "gymnasium can make|n must be|positive",
+        ),
+        (
+            "proportional",
+            set_in_header("state", "generator", "bit_generator", to="Mine"),
+            "bit_generator must be one of",
+        ),
+        (
+            "proportional",
+            set_in_header("state", "generator", "state", to={}),
+            "the state of a random generator must be one of PCG64",
+        ),
+        ("proportional", set_member("draw_log", lambda states: states * 0 + 1), "draw_log must"),
+        ("rank", set_member(SLOTS, lambda slots: np.linspace(0, 15.99, 1000)), "stored slots must"),
+        ("rank", set_member(SLOTS, lambda slots: slots * 0.5), "stored slots must be .* int64"),
+        ("rank", set_member(SLOTS, lambda slots: slots + 1), "those of the 15 transitions"),
+    ],
+)
+def test_what_a_buffer_cannot_have_written_is_refused_by_its_rule(kind, changes, complaint, path):
+    path.write_bytes(with_changes(valid_buffer(kind), changes))
+
+    with pytest.raises(ValueError, match=complaint):
+        load_buffer(path, "cpu")
+
+
+def test_more_steps_of_a_return_than_are_stored_take_no_memory_for_them(path):
+    path.write_bytes(
+        with_changes(valid_buffer("n_step"), set_in_header("options", "n_steps", to=10**9))
+    )
+    buffer = load_buffer(path, "cpu")
+
+    with bounded_memory(50e6):
+        batch = buffer.sample(20)
+
+    assert np.isfinite(batch.rewards.numpy()).all()
+
+
 @given(data=st.data())
 @settings(max_examples=N_CASES, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_buffer_that_was_changed_anywhere_is_refused_or_whole(path, data):
