@@ -58,7 +58,7 @@ def test_a_run_killed_while_saving_finds_a_whole_checkpoint_every_time(tmp_path)
 
     assert result.returncode == 0, result.stderr
     n_halves = int(result.stdout.split(" kills, ")[1].split()[0])
-    assert n_halves >= 10  # or the kills were no test of saving
+    assert n_halves >= 5  # or the kills were no test of saving
 
 
 class FullDisk:
