@@ -2,6 +2,7 @@
 
 import glob
 import io
+import json
 import os
 import re
 import sys
@@ -220,7 +221,7 @@ class CheckpointCallback(BaseCallback):
     def _on_training_start(self) -> None:
         # What cannot be stored, and where, is refused before hours are spent.
         header, members = _contents(self.model)
-        as_json(header)
+        check_structure(json.loads(as_json(header)), CHECKPOINT_STRUCTURE, "the checkpoint")
         for name, member in members.items():
             require_storable(name, member)
         _require_folder(self.folder)

@@ -8,6 +8,7 @@ import pytest
 import torch as th
 from checks import assert_same_buffer, check_valid
 from corridor import Corridor, DictCorridor, NotingPERDQN, WithDropout, make
+from gymnasium import spaces
 from stable_baselines3 import DQN
 from stable_baselines3.common import callbacks
 from stable_baselines3.common.callbacks import EveryNTimesteps
@@ -139,6 +140,84 @@ def test_environments_with_a_stream_of_their_own_go_on_with_it(vec_env_cls, tmp_
     finally:
         env.close()
         other.close()
+
+
+class WithPhilox(Corridor):
+    """Draws its start with another random generator than gymnasium's."""
+
+    def reset(self, seed=None, options=None):
+        if seed is not None:
+            self.np_random = np.random.Generator(np.random.Philox(seed))
+        super().reset()
+        self.place = int(self.np_random.integers(-3, 4))
+        return self.observation(), {}
+
+
+class WithoutSetter(WithPhilox):
+    """Has a generator that nobody can put in place."""
+
+    own = np.random.Generator(np.random.Philox(3))
+    np_random = property(lambda self: self.own)
+
+    def reset(self, seed=None, options=None):
+        return WithPhilox.reset(self)
+
+
+class Unlike(Corridor):
+    """Has no generator that can be replaced, and of another kind."""
+
+    np_random = property(lambda self: np.random.Generator(np.random.SFC64(1)))
+
+    def reset(self, seed=None, options=None):
+        self.place = self.time = 0
+        return self.observation(), {}
+
+
+@pytest.mark.parametrize("kind", [WithPhilox, WithoutSetter])
+def test_other_random_generators_go_on(kind, tmp_path):
+    env = make_vec_env(kind, n_envs=2)
+    model = make(env, kind=PERDQN)
+    model.replay_buffer.generator = np.random.Generator(np.random.SFC64(5))
+    model.learn(60, callback=CheckpointCallback(60, tmp_path))
+    path = latest_checkpoint(tmp_path)
+    expected = [env.reset().tolist() for _ in range(3)]
+    batch = model.replay_buffer.sample(8).slots.tolist()
+
+    other = make_vec_env(kind, n_envs=2)
+    resumed = load_checkpoint(path, other, "cpu")
+
+    assert [other.reset().tolist() for _ in range(3)] == expected
+    assert resumed.replay_buffer.sample(8).slots.tolist() == batch
+
+
+def test_random_numbers_of_environments_that_cannot_be_restored_are_left_alone_on_demand(tmp_path):
+    save_checkpoint(make(make_vec_env(WithPhilox), kind=PERDQN).learn(30), tmp_path / "checkpoint")
+    env = make_vec_env(Unlike)
+
+    with pytest.raises(ValueError, match=r"environment 0 must take .*restore_environments=False"):
+        load_checkpoint(tmp_path / "checkpoint", env, "cpu")
+    model = load_checkpoint(tmp_path / "checkpoint", env, "cpu", restore_environments=False)
+
+    assert model.learn(10, reset_num_timesteps=False).num_timesteps == 40
+
+
+@pytest.mark.parametrize("keys", [("a\0b",), (1, "1")])
+def test_keys_that_no_file_can_hold_are_refused_before_the_first_step(keys, tmp_path):
+    class Keys(Corridor):
+        observation_space = spaces.Dict([(key, Corridor.observation_space) for key in keys])
+
+        def observation(self):
+            return {key: super(Keys, self).observation() for key in keys}
+
+    try:
+        model = make(Keys(), kind=PERDQN)
+    except (TypeError, KeyError):  # some versions of torch refuse such keys first
+        return
+
+    with pytest.raises(ValueError, match=r"printable text|must differ as text"):
+        model.learn(60, callback=CheckpointCallback(50, tmp_path))
+
+    assert model.num_timesteps == 0
 
 
 def test_statistics_of_normalized_observations_go_on(tmp_path):

@@ -6,6 +6,8 @@ The normal tests take 150 cases of each kind; ``make soak`` takes 10,000.
 
 import os
 import random
+import subprocess
+import sys
 import tempfile
 import warnings
 from functools import cache
@@ -32,6 +34,7 @@ from sb3_per import (
     save_checkpoint,
 )
 
+ROOT = Path(__file__).parents[2]
 N_CASES = int(os.environ.get("FUZZ_CASES", "150"))
 KINDS = {
     "proportional": {"new_priority": "max_stored", "weight_normalization": "buffer"},
@@ -246,6 +249,26 @@ def test_more_steps_of_a_return_than_are_stored_take_no_memory_for_them(path):
         batch = buffer.sample(20)
 
     assert np.isfinite(batch.rewards.numpy()).all()
+
+
+@pytest.mark.slow
+def test_no_kernel_reads_or_writes_beyond_an_array_for_any_changed_file(tmp_path):
+    """Kernels check no bounds; numba compiles them so that they do, into a cache of its own."""
+    test = "test_a_buffer_that_was_changed_anywhere_is_refused_or_whole"
+    environment = {
+        **os.environ,
+        "NUMBA_BOUNDSCHECK": "1",
+        "NUMBA_CACHE_DIR": str(tmp_path),
+        "FUZZ_CASES": "300",
+    }
+
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", f"{__file__}::{test}"]
+    result = subprocess.run(
+        command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+    assert result.returncode == 0, result.stdout
+    assert [*tmp_path.glob("**/*.nbi")]
 
 
 @given(data=st.data())
