@@ -201,20 +201,16 @@ def test_random_numbers_of_environments_that_cannot_be_restored_are_left_alone_o
     assert model.learn(10, reset_num_timesteps=False).num_timesteps == 40
 
 
-@pytest.mark.parametrize("keys", [("a\0b",), (1, "1")])
-def test_keys_that_no_file_can_hold_are_refused_before_the_first_step(keys, tmp_path):
+def test_a_key_that_no_file_can_hold_is_refused_before_the_first_step(tmp_path):
     class Keys(Corridor):
-        observation_space = spaces.Dict([(key, Corridor.observation_space) for key in keys])
+        observation_space = spaces.Dict({"a\0b": Corridor.observation_space})
 
         def observation(self):
-            return {key: super(Keys, self).observation() for key in keys}
+            return {"a\0b": super().observation()}
 
-    try:
-        model = make(Keys(), kind=PERDQN)
-    except (TypeError, KeyError):  # some versions of torch refuse such keys first
-        return
+    model = make(Keys(), kind=PERDQN)
 
-    with pytest.raises(ValueError, match=r"printable text|must differ as text"):
+    with pytest.raises(ValueError, match=r"printable text"):
         model.learn(60, callback=CheckpointCallback(50, tmp_path))
 
     assert model.num_timesteps == 0

@@ -54,3 +54,40 @@ def test_a_space_comes_back_from_text_equal_and_in_order(space):
 def test_other_spaces_are_refused_with_the_ones_that_are_not(space):
     with pytest.raises(ValueError, match=r"only Box, Discrete, .* without pickle, got"):
         space_to_json(space)
+
+
+def test_keys_that_are_the_same_text_are_refused():
+    """Both would be stored under one name."""
+    with pytest.raises(
+        ValueError, match=r"keys of a Dict space must differ as text, got \[1, '1'\]"
+    ):
+        space_to_json(spaces.Dict([(1, BOX), ("1", BOX)]))
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        None,
+        {"type": "Box"},
+        {"type": ["Box"]},
+        {"type": "Box", "low": 0, "high": 1, "shape": [2, -1], "dtype": "float32"},
+        {"type": "Box", "low": 0, "high": 1, "shape": "22", "dtype": "float32"},
+        {"type": "Box", "low": 0, "high": 1, "shape": [2**23], "dtype": "float32"},
+        {"type": "Box", "low": [0], "high": [[1], []], "shape": [2], "dtype": "float32"},
+        {"type": "Box", "low": None, "high": {}, "shape": [2], "dtype": "float32"},
+        {"type": "Box", "low": 0, "high": 1, "shape": [2], "dtype": "O"},
+        {"type": "Box", "low": 0, "high": 1, "shape": [2], "dtype": "i4,f8"},
+        {"type": "Discrete", "n": 0, "start": 0},
+        {"type": "Discrete", "n": 10**30, "start": 0},
+        {"type": "Discrete", "n": 3, "start": 0, "dtype": "float32"},
+        {"type": "MultiDiscrete", "nvec": [[3], 2], "start": 0},
+        {"type": "MultiBinary", "n": [2**20, 2**20]},
+        {"type": "MultiBinary", "n": None},
+        {"type": "Dict", "spaces": [["a"]]},
+        {"type": "Dict", "spaces": [[["a"], {"type": "MultiBinary", "n": 2}]]},
+        {"type": "Dict", "spaces": [[i, {"type": "MultiBinary", "n": 2**22}] for i in range(2)]},
+    ],
+)
+def test_what_is_no_space_is_refused(encoded):
+    with pytest.raises(ValueError, match="stored"):
+        space_from_json(encoded)
