@@ -255,12 +255,19 @@ def _seal(digest: str) -> bytes:
 def _check_seal(path: Path) -> None:
     digest = hashlib.sha256()
     with path.open("rb") as file:
+        is_pickle = file.read(1) == b"\x80"
+        file.seek(0)
         n_left = os.fstat(file.fileno()).st_size - _SEAL_LENGTH
         while n_left > 0:
             chunk = file.read(min(_CHUNK, n_left))
             digest.update(chunk)
             n_left -= len(chunk)
         is_whole = file.read() == _seal(digest.hexdigest())
+    if not is_whole and is_pickle:
+        raise ValueError(
+            f"{path} must not be a pickle, as save_replay_buffer writes it: load it with "
+            "model.load_replay_buffer"
+        )
     if not is_whole:
         raise DamagedArchive(
             f"{path} is damaged: it was cut short, changed after it was written, or not written "

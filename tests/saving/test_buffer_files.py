@@ -319,6 +319,13 @@ def test_a_model_goes_on_with_a_loaded_buffer(path):
     other.learn(50)
 
 
+def test_a_file_of_save_replay_buffer_is_told_what_reads_it(tmp_path):
+    model_of().save_replay_buffer(tmp_path / "buffer.pkl")
+
+    with pytest.raises(ValueError, match=r"buffer.pkl must not be a pickle, .*load_replay_buffer"):
+        load_buffer(tmp_path / "buffer.pkl")
+
+
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
