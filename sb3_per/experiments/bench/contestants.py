@@ -17,11 +17,20 @@ ALPHA, BETA = 0.6, 0.4
 ACTIONS = spaces.Discrete(4)
 
 
+# The first recipe of docs/results/recipes.md.
+HALF_UNIFORM = {
+    "td_error_clip": 1.0,
+    "uniform_share": 0.5,
+    "beta": 1.0,
+    "weight_normalization": "none",
+}
+
+
 class Contestant(Protocol):
     """A full buffer, or the structure that finds out whom to draw."""
 
     def sample(self, batch_size: int) -> Any:
-        """SampledSlots; returns what ``update`` wants to know of the batch."""
+        """Sample a batch; return what ``update`` wants to know of the batch."""
 
     def update(self, drawn: Any, td_errors: NDArray[np.float32]) -> None:
         """Give the drawn transitions new TD errors, shape (B,)."""
@@ -106,6 +115,7 @@ def buffers(task: Task) -> Iterator[tuple[str, Callable[[], Contestant]]]:
     yield "SB3 uniform again", lambda: OfSB3(ReplayBuffer(*arguments), task.one)
     yield "sb3-per proportional", ours
     yield "sb3-per rank-based", lambda: ours(prioritization="rank")
+    yield "sb3-per half uniform", lambda: ours(**HALF_UNIFORM)
 
 
 def structures(task: Task) -> Iterator[tuple[str, Callable[[], Contestant]]]:
