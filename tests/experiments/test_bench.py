@@ -222,7 +222,10 @@ def test_a_profile_finds_the_time_of_every_job():
     jobs = profile.profile("CartPole", n_steps=200)
 
     for algorithm in ("DQN", "PERDQN"):
-        common = set(jobs[algorithm]) - {"update_priorities"}
+        common = set(jobs[algorithm]) - {
+            "update_priorities",
+            "zero_grad",
+        }  # PERDQN has its own loop
         assert all(jobs[algorithm][job] > 0 for job in common), jobs[algorithm]
         assert jobs[algorithm]["all"] > jobs[algorithm]["train() in all"]
     assert jobs["PERDQN"]["update_priorities"] > 0 == jobs["DQN"]["update_priorities"]
