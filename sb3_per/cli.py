@@ -104,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="sb3-per",
         usage="sb3-per COMMAND ...",
-        description="RL-Zoo's commands, with per_dqn among the algorithms:\n\n"
+        description="RL-Zoo's commands, with our algorithms (per_dqn, per_sac, ...):\n\n"
         f"{_listed(_RL_ZOOS)}\n\nCommands of our own:\n\n{_listed(_OURS)}",
         epilog="`sb3-per COMMAND --help` tells what a command takes.",
         formatter_class=argparse.RawDescriptionHelpFormatter,

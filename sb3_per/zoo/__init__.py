@@ -2,10 +2,18 @@
 
 from sb3_per.zoo.registration import (
     ALGORITHMS,
+    BASES,
     config_file,
     config_folder,
     load_without_buffers,
     register,
 )
 
-__all__ = ["ALGORITHMS", "config_file", "config_folder", "load_without_buffers", "register"]
+__all__ = [
+    "ALGORITHMS",
+    "BASES",
+    "config_file",
+    "config_folder",
+    "load_without_buffers",
+    "register",
+]

@@ -1,4 +1,4 @@
-"""RL-Zoo learns of PERDQN: its algorithm table, its Optuna tables, the names in its YAML files."""
+"""What RL-Zoo has to know: our algorithms, their searches, and names that YAML files use."""
 
 import importlib.util
 import pathlib
@@ -8,20 +8,35 @@ import gymnasium as gym
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from sb3_per.algorithms.dqn import PERDQN
+from sb3_per.algorithms.sac import PERSAC
+from sb3_per.algorithms.td3 import PERDDPG, PERTD3
 from sb3_per.buffers.prioritized import PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
 from sb3_per.envs.registration import register as register_envs
 from sb3_per.rules import require
-from sb3_per.zoo.search_space import convert_per_dqn, sample_per_dqn
+from sb3_per.zoo.search_space import converter_of, sampler_of
 
-ALGORITHMS: dict[str, type[OffPolicyAlgorithm]] = {"per_dqn": PERDQN}
+ALGORITHMS: dict[str, type[OffPolicyAlgorithm]] = {
+    "per_dqn": PERDQN,
+    "per_sac": PERSAC,
+    "per_td3": PERTD3,
+    "per_ddpg": PERDDPG,
+}
+if importlib.util.find_spec("sb3_contrib") is not None:  # RL-Zoo brings it
+    from sb3_per.algorithms.crossq import PERCrossQ
+    from sb3_per.algorithms.qrdqn import PERQRDQN
+    from sb3_per.algorithms.tqc import PERTQC
+
+    ALGORITHMS |= {"per_qrdqn": PERQRDQN, "per_tqc": PERTQC, "per_crossq": PERCrossQ}
+# RL-Zoo's names of the algorithms that ours are based on.
+BASES = {name: name.removeprefix("per_") for name in ALGORITHMS}
 _BUFFERS = (PrioritizedReplayBuffer, PrioritizedDictReplayBuffer)
 
 
 def register() -> None:
     """
-    Enter ``per_dqn`` into RL-Zoo's tables, and BlindCliffwalk and MinAtar's environments, if it is
-    installed, into gymnasium's. A second call changes nothing. RL-Zoo looks for hyperparameters in
-    its own folder: give it ``config_file("per_dqn")``.
+    Enter our algorithms into RL-Zoo's tables, and BlindCliffwalk and MinAtar's environments, if it
+    is installed, into gymnasium's. A second call changes nothing. RL-Zoo looks for hyperparameters
+    in files named as the algorithm: give it ``config_file("per_dqn")``.
 
     :raises ValueError: if RL-Zoo knows another algorithm by one of our names; nothing has changed
         then.
@@ -37,8 +52,10 @@ def register() -> None:
         )
     # RL-Zoo's other modules import this very dict, so they see the new key.
     utils.ALGOS.update(ALGORITHMS)
-    hyperparams_opt.HYPERPARAMS_SAMPLER["per_dqn"] = sample_per_dqn
-    hyperparams_opt.HYPERPARAMS_CONVERTER["per_dqn"] = convert_per_dqn
+    for name, base in BASES.items():
+        if base in hyperparams_opt.HYPERPARAMS_SAMPLER:  # RL-Zoo has no search for CrossQ
+            hyperparams_opt.HYPERPARAMS_SAMPLER[name] = sampler_of(base)  # type: ignore[assignment]  # mypy wants the names of its arguments
+            hyperparams_opt.HYPERPARAMS_CONVERTER[name] = converter_of(base)  # type: ignore[assignment]  # the same
     for buffer in _BUFFERS:
         # The module in which RL-Zoo evaluates the text of `replay_buffer_class`.
         setattr(exp_manager, buffer.__name__, buffer)
@@ -48,18 +65,19 @@ def register() -> None:
 
 def load_without_buffers() -> None:
     """
-    Let RL-Zoo load ``per_dqn`` with a buffer of one transition, as it does for its own algorithms
-    where agents are only watched: images may need more memory than there is.
+    Let RL-Zoo load our algorithms with a buffer of one transition, as it does for its own where
+    agents are only watched: images may need more memory than there is.
     """
     from rl_zoo3 import utils
 
-    utils.ALGOS["per_dqn"] = _Watched
+    utils.ALGOS.update({name: _watched(algorithm) for name, algorithm in ALGORITHMS.items()})
 
 
-class _Watched(PERDQN):
-    @classmethod
-    def load(cls, *args: Any, **kwargs: Any) -> PERDQN:  # type: ignore[override]  # what it is given
-        return PERDQN.load(*args, **{"buffer_size": 1, **kwargs})
+def _watched(algorithm: type[OffPolicyAlgorithm]) -> type[OffPolicyAlgorithm]:
+    def load(cls: type[OffPolicyAlgorithm], *args: Any, **kwargs: Any) -> OffPolicyAlgorithm:
+        return algorithm.load(*args, **{"buffer_size": 1, **kwargs})
+
+    return type(algorithm.__name__, (algorithm,), {"load": classmethod(load)})
 
 
 def _register_minatar() -> None:
@@ -72,10 +90,16 @@ def _register_minatar() -> None:
 
 
 def config_folder() -> pathlib.Path:
-    """:return: Where our YAML files are: beside this module, installed or in a checkout."""
+    """Return the folder of our YAML files, which is next to this module."""
     return pathlib.Path(__file__).parent / "configs"
 
 
 def config_file(algorithm: str) -> pathlib.Path:
-    """:return: The default configuration of one of ``ALGORITHMS``."""
-    return config_folder() / f"{algorithm}.yml"
+    """Return the default configuration of one of ``ALGORITHMS``: ours, or RL-Zoo's of its base."""
+    own = config_folder() / f"{algorithm}.yml"
+    if own.exists():
+        return own
+    spec = importlib.util.find_spec("rl_zoo3")  # not imported, since that patches gymnasium
+    if spec is None or spec.origin is None:
+        raise ImportError(f"the configuration of {algorithm} is RL-Zoo's: pip install rl_zoo3")
+    return pathlib.Path(spec.origin).parent / "hyperparams" / f"{BASES[algorithm]}.yml"

@@ -1,59 +1,76 @@
-"""What RL-Zoo's hyperparameter search suggests for PERDQN, and how a trial is read back."""
+"""What RL-Zoo's hyperparameter search suggests for our algorithms, and how a trial is read back."""
 
+import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import optuna  # comes with RL-Zoo, which not everyone installs
 
-# Options of the buffer that are searched. The other options of the configuration are stored with the
-# trial, as choices of one, since RL-Zoo reads a trial back without looking at the configuration's
-# own `replay_buffer_kwargs`.
+Sampler = Callable[["optuna.Trial", int, int, dict[str, Any]], dict[str, Any]]
+Converter = Callable[[dict[str, Any]], dict[str, Any]]
+
+# Options of the buffer that are searched. The other options of the configuration are stored with
+# the trial, as choices of one, since RL-Zoo reads a trial back without looking at the
+# configuration's own `replay_buffer_kwargs`.
 _SEARCHED = ("prioritization", "alpha", "eps", "uniform_share")
 _KEPT = "replay_buffer_kwargs."
 
 
-def sample_per_dqn(
-    trial: "optuna.Trial", n_actions: int, n_envs: int, additional_args: dict[str, Any]
-) -> dict[str, Any]:
+@functools.lru_cache  # so that registering twice changes nothing
+def sampler_of(base: str) -> Sampler:
     """
-    Suggest what RL-Zoo suggests for DQN, and the options of prioritization and double_q.
+    Return a function that suggests what RL-Zoo suggests for the base, and our own options.
 
-    :param trial: Draws, and remembers what it drew.
-    :param n_actions: As RL-Zoo hands it over.
-    :param n_envs: The same.
-    :param additional_args: The same; its ``her_kwargs`` are the configuration's
-        ``replay_buffer_kwargs``, of which those stay that are not searched.
-    :return: Arguments of PERDQN, the same as ``convert_per_dqn`` makes of the stored trial.
+    It takes what RL-Zoo hands over: the trial, the numbers of actions and environments, and
+    ``additional_args``, whose ``her_kwargs`` are the configuration's ``replay_buffer_kwargs``. What
+    of those is not searched stays. It returns what ``converter_of(base)`` makes of the trial.
+
+    :param base: RL-Zoo's name of an algorithm, such as dqn.
     """
     from rl_zoo3.hyperparams_opt import HYPERPARAMS_SAMPLER
 
-    HYPERPARAMS_SAMPLER["dqn"](trial, n_actions, n_envs, additional_args)
+    sample_base, convert = HYPERPARAMS_SAMPLER[base], converter_of(base)
+
+    def sample(
+        trial: "optuna.Trial", n_actions: int, n_envs: int, additional_args: dict[str, Any]
+    ) -> dict[str, Any]:
+        sample_base(trial, n_actions, n_envs, additional_args)
+        _suggest_options(trial, base, additional_args.get("her_kwargs", {}))
+        return convert(trial.params)
+
+    return sample
+
+
+@functools.lru_cache
+def converter_of(base: str) -> Converter:
+    """Return a function that makes arguments of our algorithm from the parameters of a trial."""
+    from rl_zoo3.hyperparams_opt import HYPERPARAMS_CONVERTER
+
+    convert_base = HYPERPARAMS_CONVERTER[base]
+
+    def convert(sampled_params: dict[str, Any]) -> dict[str, Any]:
+        of_buffer, others = {}, {}
+        for name, value in sampled_params.items():
+            if name in _SEARCHED or name.startswith(_KEPT):
+                of_buffer[name.removeprefix(_KEPT)] = value
+            else:
+                others[name] = value
+        return {**convert_base(others), "replay_buffer_kwargs": of_buffer}
+
+    return convert
+
+
+def _suggest_options(trial: "optuna.Trial", base: str, kept: dict[str, Any]) -> None:
     trial.suggest_float("alpha", 0.0, 1.0)
     trial.suggest_float("beta_initial", 0.0, 1.0)
-    trial.suggest_categorical("double_q", [False, True])
+    if base == "dqn":
+        trial.suggest_categorical("double_q", [False, True])
     prioritization = trial.suggest_categorical("prioritization", ["proportional", "rank"])
     if prioritization == "proportional":  # ranks do not change with eps, and so refuse another one
         trial.suggest_float("eps", 1e-6, 1e-1, log=True)
-    kept = additional_args.get("her_kwargs", {})
     if kept.get("replacement", True):  # without replacement a share is refused
         trial.suggest_categorical("uniform_share", [0.0, 0.1, 0.5])
     for name, value in kept.items():
         if name not in _SEARCHED:
             trial.suggest_categorical(_KEPT + name, [value])
-    return convert_per_dqn(trial.params)
-
-
-def convert_per_dqn(sampled_params: dict[str, Any]) -> dict[str, Any]:
-    """
-    :param sampled_params: What a trial of ``sample_per_dqn`` has drawn.
-    :return: Arguments of PERDQN.
-    """
-    from rl_zoo3.hyperparams_opt import HYPERPARAMS_CONVERTER
-
-    of_buffer, others = {}, {}
-    for name, value in sampled_params.items():
-        if name in _SEARCHED or name.startswith(_KEPT):
-            of_buffer[name.removeprefix(_KEPT)] = value
-        else:
-            others[name] = value
-    return {**HYPERPARAMS_CONVERTER["dqn"](others), "replay_buffer_kwargs": of_buffer}

@@ -26,7 +26,9 @@ from sb3_per import (
     cli,
     zoo,
 )
-from sb3_per.zoo.search_space import convert_per_dqn, sample_per_dqn
+from sb3_per.zoo.search_space import converter_of, sampler_of
+
+sample_per_dqn, convert_per_dqn = sampler_of("dqn"), converter_of("dqn")
 
 FILES = {path.stem: path for path in zoo.config_folder().glob("*.yml")}
 SECTIONS = [
@@ -76,6 +78,39 @@ def test_registering_reaches_every_table_that_rl_zoo_reads():
     assert exp_manager.PrioritizedDictReplayBuffer is PrioritizedDictReplayBuffer
 
 
+@pytest.mark.parametrize("name", [name for name in zoo.ALGORITHMS if name != "per_dqn"])
+def test_every_algorithm_trains_with_rl_zoos_section_of_its_base(name, tmp_path):
+    config = zoo.config_file(name)
+    env_id = "CartPole-v1" if name == "per_qrdqn" else "Pendulum-v1"
+    fast = {"learning_starts": 0, "buffer_size": 1000, "train_freq": 8, "gradient_steps": 1}
+    manager = experiment(
+        tmp_path, env_id, algorithm=name, config=str(config), hyperparams=fast, n_timesteps=20
+    )
+
+    model, used = manager.setup_experiment()
+    manager.learn(model)
+
+    assert config == Path(rl_zoo3.__file__).parent / "hyperparams" / f"{zoo.BASES[name]}.yml"
+    assert type(model) is zoo.ALGORITHMS[name] is exp_manager.ALGOS[name]
+    assert model._n_updates > 0
+    for key, value in yaml.safe_load(config.read_text())[env_id].items():
+        assert key in fast or used[key] == value
+
+
+@pytest.mark.parametrize("name", [n for n in zoo.ALGORITHMS if n not in ("per_dqn", "per_crossq")])
+def test_every_search_trains_what_its_stored_trial_is_converted_to(name, study):
+    arguments = {"using_her_replay_buffer": False, "her_kwargs": {}}
+    for _ in range(5):
+        trial = study.ask()
+        trained = hyperparams_opt.HYPERPARAMS_SAMPLER[name](trial, 2, 1, arguments)
+        stored = study.trials[trial.number].params
+
+        assert hyperparams_opt.HYPERPARAMS_CONVERTER[name](stored) == trained
+        assert {"alpha", "prioritization"} <= trained["replay_buffer_kwargs"].keys()
+        assert 0 <= trained["beta_initial"] <= 1
+        assert "double_q" not in trained
+
+
 def test_a_name_that_is_taken_is_left_alone(monkeypatch):
     monkeypatch.setitem(rl_zoo3.ALGOS, "per_dqn", DQN)
 
@@ -87,7 +122,7 @@ def test_a_name_that_is_taken_is_left_alone(monkeypatch):
 @pytest.mark.slow
 # Raised as an error it would end Box2D's import, and with it the interpreter.
 @pytest.mark.filterwarnings("ignore:builtin type .* has no __module__ attribute")
-@pytest.mark.filterwarnings("ignore:10 batches were drawn")  # as dqn_per_buffer.yml says
+@pytest.mark.filterwarnings("ignore:10 batches were sampled")  # as dqn_per_buffer.yml says
 @pytest.mark.parametrize(("name", "section"), SECTIONS)
 def test_every_section_builds_a_model_and_takes_a_gradient_step(tmp_path, name, section):
     path = FILES[name]
@@ -170,6 +205,9 @@ def test_an_agent_that_is_only_watched_has_no_buffer(monkeypatch, tmp_path):
     agent = rl_zoo3.ALGOS["per_dqn"].load(tmp_path / "agent", env=gym.make("CartPole-v1"))
     assert type(agent) is PERDQN
     assert agent.replay_buffer.buffer_size == 1
+    assert {name: rl_zoo3.ALGOS[name].__name__ for name in zoo.ALGORITHMS} == {
+        name: algorithm.__name__ for name, algorithm in zoo.ALGORITHMS.items()
+    }
     zoo.register()
     assert rl_zoo3.ALGOS["per_dqn"] is PERDQN
 
