@@ -166,7 +166,7 @@ def _problems_of(error: ValidationError) -> Iterator[Problem]:
         else:
             if kind == "float_type" and type(value) is int:  # more than a float can hold
                 kind = "finite_number"
-            rule = _RULES[kind].format(**found.get("ctx", {}))
+            rule = _RULES.get(kind, found["msg"]).format(**found.get("ctx", {}))
             yield Problem(path, f"{rule}, got {value!r}")
 
 

@@ -15,6 +15,7 @@ from sb3_per.buffers.prioritized import OPTION_NAMES
 from sb3_per.experiments.compare import experiment, run_folder
 from sb3_per.experiments.compare.problems import Problem, fail
 from sb3_per.experiments.compare.suite import Cell, Environment, Suite, cells, gym_id
+from sb3_per.zoo import ALGORITHMS
 
 # RL-Zoo's own keys, which it takes out before an algorithm sees the rest.
 _KEYS_OF_RL_ZOO = (
@@ -73,7 +74,7 @@ def _unknown_keys(
     known = sorted({*_KEYS_OF_RL_ZOO, *_defaults(algorithm)})
     yield from (_unknown((*path, key), key, known) for key in values if key not in known)
     options = values.get("replay_buffer_kwargs", {})
-    if algorithm == "per_dqn" and isinstance(options, dict):
+    if algorithm in ALGORITHMS and isinstance(options, dict):
         known, path = [*OPTION_NAMES, "handle_timeout_termination"], (*path, "replay_buffer_kwargs")
         yield from (_unknown((*path, key), key, known) for key in options if key not in known)
 
