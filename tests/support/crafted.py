@@ -1,5 +1,6 @@
 """Files that ``save_buffer`` cannot have written: valid ones, changed, with a right checksum."""
 
+import copy
 import hashlib
 import io
 import json
@@ -77,7 +78,8 @@ def _peak(status):
 
 NUMBERS = [0, 1, -1, 7, 0.5, 1e9, 1e300, 10**9, 10**30, -(10**19), float("nan"), float("inf")]
 OTHERS = [None, True, False, "", "0", "rank", "PCG64", "\ud800", [], {}, [[]], [None], {"": 1}]
-JUNK = st.sampled_from([*NUMBERS, *OTHERS])
+# Copies: a change may put one value into another.
+JUNK = st.sampled_from([*NUMBERS, *OTHERS]).map(copy.deepcopy)
 
 
 def places_in(value, place=()):
