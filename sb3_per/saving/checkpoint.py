@@ -113,6 +113,7 @@ def load_checkpoint(
     with Archive(path, FORMAT, VERSION) as archive:
         header = archive.header
         check_structure(header, CHECKPOINT_STRUCTURE, f"the header of {path}")
+        _require_same_algorithm(header.get("algorithm"), algorithm)
         arrays = {name: archive.array(name) for name in header["torch_streams"]}
         networks = archive.bytes_of("model.zip")
         with refusing(f"the model in {path} must be as SB3 saves it"):
@@ -286,6 +287,7 @@ def _contents(model: BaseAlgorithm) -> tuple[dict[str, Any], dict[str, Any]]:
     header = {
         "format": FORMAT,
         "version": VERSION,
+        "algorithm": _own_name(type(model)),
         "num_timesteps": model.num_timesteps,
         "buffer_size": model.buffer_size,
         "streams": streams,
@@ -294,6 +296,18 @@ def _contents(model: BaseAlgorithm) -> tuple[dict[str, Any], dict[str, Any]]:
         **buffer_header,
     }
     return header, {"model.zip": networks.getvalue(), **torch_streams, **buffer_members}
+
+
+def _own_name(algorithm: type[Any]) -> str:
+    """Return the name of the class of this package that an algorithm is, or is a subclass of."""
+    return next(each.__name__ for each in algorithm.__mro__ if each.__module__[:7] == "sb3_per")
+
+
+def _require_same_algorithm(stored: str | None, algorithm: type[PrioritizedAlgorithm]) -> None:
+    # Version 0.1.0 had PERDQN alone, and did not store its name.
+    is_same = stored is None or stored in [each.__name__ for each in algorithm.__mro__]
+    rule = f"algorithm must be {stored}, which the checkpoint was saved with, or a subclass of it"
+    require(is_same, rule, algorithm.__name__)
 
 
 def _require_folder(folder: Path) -> None:

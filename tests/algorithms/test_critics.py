@@ -432,6 +432,19 @@ def test_a_run_resumed_from_a_checkpoint_is_the_run_that_was_never_interrupted(k
     assert state_of(resumed) == state_of(model)
 
 
+def test_a_checkpoint_of_another_algorithm_is_refused_by_name(tmp_path):
+    class Mine(PERSAC):
+        pass
+
+    save_checkpoint(make(Mine), tmp_path / "model.ckpt")
+
+    for algorithm in ({}, {"algorithm": PERTD3}):
+        with pytest.raises(ValueError, match="algorithm must be PERSAC, which the checkpoint was"):
+            load_checkpoint(tmp_path / "model.ckpt", Point(), **algorithm)
+    assert type(load_checkpoint(tmp_path / "model.ckpt", Point(), algorithm=Mine)) is Mine
+    load_checkpoint(tmp_path / "model.ckpt", Point(), algorithm=PERSAC)
+
+
 class Still(Point):
     """Every episode begins alike, and observations follow from the actions."""
 
