@@ -1,4 +1,4 @@
-"""Rules for what users hand over: each raises a ``ValueError`` that states it and the value."""
+"""Rules for arguments: each raises a ``ValueError`` that states the rule and the value."""
 
 from numbers import Integral
 from operator import attrgetter
@@ -6,18 +6,20 @@ from typing import Any
 
 
 def require(holds: bool, rule: str, value: object) -> None:
-    """:raises ValueError: with the rule and the offending value, unless the rule holds."""
+    """Raise ValueError with the rule and the offending value, unless the rule holds."""
     if not holds:
         raise ValueError(f"{rule}, got {value!r}")
 
 
 def require_fraction(name: str, value: Any) -> None:
-    """:raises ValueError: unless the value is a number in [0, 1]."""
+    """Raise ValueError unless the value is a number in [0, 1]."""
     require(_lies_in(0, 1, value), f"{name} must lie in [0, 1]", value)
 
 
 def require_positive(name: str, value: Any, bound: float, rule: str) -> None:
     """
+    Raise ValueError unless the value is a number in (0, bound].
+
     :param rule: What the value must do to lie in (0, bound], in words.
     :raises ValueError: unless the value is such a number.
     """
@@ -25,18 +27,20 @@ def require_positive(name: str, value: Any, bound: float, rule: str) -> None:
 
 
 def require_bool(name: str, value: Any) -> None:
-    """:raises ValueError: unless the value is True or False; the text "no" counts as true."""
+    """Raise ValueError unless the value is True or False; the text "no" would count as true."""
     require(value in (False, True), f"{name} must be True or False", value)
 
 
 def require_whole(name: str, value: Any) -> None:
-    """:raises ValueError: unless the value is a whole number of at least 1, one of NumPy's too."""
+    """Raise ValueError unless the value is a whole number of at least 1; NumPy's are accepted."""
     is_whole = isinstance(value, Integral) and not isinstance(value, bool)
     require(is_whole and value >= 1, f"{name} must be a whole number of at least 1", value)
 
 
 def fixed(name: str) -> Any:
     """
+    Return a property that keeps its first value.
+
     :param name: Of an attribute whose first value instances keep, since what they store came of it.
     :return: For the body of a class; whoever gives another value gets a ``ValueError``.
     """

@@ -1,4 +1,4 @@
-"""What the buffer is handed: slots and TD errors, NumPy or torch, as arrays; sizes of batches."""
+"""Checks of what the buffer is given: slots and TD errors, NumPy or torch; sizes of batches."""
 
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -15,6 +15,8 @@ from sb3_per.rules import require
 
 def as_slots(slots: ArrayLike | th.Tensor) -> IntArray:
     """
+    Return slots as int64, shape (B,).
+
     :param slots: Whole numbers of any width, on any device, shape (B,) or (B, 1).
     :return: The same, shape (B,).
     :raises ValueError: for another shape or numbers that are not whole.
@@ -30,6 +32,8 @@ def as_slots(slots: ArrayLike | th.Tensor) -> IntArray:
 
 def as_td_errors(td_errors: ArrayLike | th.Tensor) -> FloatArray:
     """
+    Return TD errors as float64, shape (B,).
+
     :param td_errors: Numbers of any width, on any device, shape (B,) or (B, 1).
     :return: The same, shape (B,).
     :raises ValueError: for another shape.
@@ -48,6 +52,8 @@ def check_update(
     are_late: Callable[[IntArray], NDArray[np.bool_]],
 ) -> None:
     """
+    Raise ValueError for an update that cannot be applied.
+
     :param slots: Shape (B,).
     :param td_errors: Shape (B,).
     :param n_stored: So many slots, the first ones, hold a transition.
@@ -75,9 +81,10 @@ def check_update(
 
 def refuse_sample(batch_size: int, n_sampleable: int, most: int, replacement: bool) -> NoReturn:
     """
-    :param n_sampleable: How many transitions can be drawn.
-    :param most: How many that can become.
-    :raises ValueError: always, for a batch that cannot be drawn: it says why, and what helps.
+    Raise ValueError for a batch that cannot be sampled: say why, and what helps.
+
+    :param n_sampleable: How many transitions can be sampled now.
+    :param most: How many can be when the buffer is full.
     """
     require(batch_size >= 1, "batch_size must be at least 1", batch_size)
     n_needed, remedy = 1, ""

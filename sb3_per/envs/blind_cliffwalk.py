@@ -91,12 +91,12 @@ class BlindCliffwalk(gym.Env[Any, Any]):
 
 
 def right_action(state: int) -> int:
-    """:return: The action that does not end the episode."""
+    """Return the action that does not end the episode."""
     return state % 2
 
 
 def outcome(n: int, state: int, action: int) -> tuple[int | None, float]:
-    """:return: The next state, None where the episode ends, and the reward without noise."""
+    """Return the next state, None where the episode ends, and the reward without noise."""
     if action != right_action(state):
         return None, 0.0
     return (state + 1, 0.0) if state + 1 < n else (None, 1.0)

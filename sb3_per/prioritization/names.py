@@ -21,7 +21,9 @@ def resolve_prioritization(
     prioritization: str | Callable[..., Prioritization],
 ) -> Callable[..., Prioritization]:
     """
-    :param prioritization: A name, or whatever makes one.
+    Return the class of a prioritization.
+
+    :param prioritization: Its name, or the class itself (or a function that makes one).
     :raises ValueError: for another name, and for what cannot be called.
     """
     names = [*PRIORITIZATIONS]  # a list looks for what has no hash, too

@@ -1,4 +1,4 @@
-"""The B+ tree under ``Ranking``: its arrays, and how it grows, splits and is laid out anew."""
+"""The B+ tree under ``Ranking``: its arrays, and how it grows, splits and is built again."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from sb3_per.prioritization.sum_tree import FloatArray, IntArray, zeros_on_cache
 # Entries of a leaf, and children of an inner node: their keys fill six cache lines, their items
 # three. At a million slots 32 and 64 are slower.
 WIDTH = 48
-# How full nodes are when all is laid out anew: room for inserts, and leaves to spare for splits.
+# How full nodes are when the tree is built again: space for inserts, and spare leaves for splits.
 LAID_OUT = 36
 # More levels than any tree has: each but the top has at least WIDTH / 2 children a node.
 DEEPEST = 8
@@ -60,8 +60,12 @@ def empty_tree(n_slots: int) -> Tree:
 
 
 @kernel
-def leaf_with_room(tree: Tree, key: float) -> int:
-    """The leaf for a key. Full nodes are split on the way down: parents have room for a child."""
+def find_leaf(tree: Tree, key: float) -> int:
+    """
+    Return the leaf for a key, with space for one more entry.
+
+    Full nodes are split on the way down, so that a parent always has space for another child.
+    """
     n_inner_left = len(tree.counts) - tree.state[N_INNER]
     n_leaves_left = len(tree.sizes) - len(tree.counts) - tree.state[N_LEAVES]
     if n_leaves_left < 1 or n_inner_left < DEEPEST:
@@ -80,7 +84,7 @@ def leaf_with_room(tree: Tree, key: float) -> int:
 
 @kernel
 def _grow(tree: Tree) -> None:
-    """Put a new root above a full one."""
+    """Put a new root above a full one, whose only child it is until that one is split."""
     old, new = tree.state[ROOT], tree.state[N_INNER]
     tree.items[new, 0], tree.counts[new, 0] = old, tree.state[N_ENTRIES]
     tree.sizes[new] = 1
@@ -91,13 +95,19 @@ def _grow(tree: Tree) -> None:
 
 @kernel
 def _split(tree: Tree, parent: int, index: int, key: float) -> None:
-    """Move the upper half of a full child into a new node to its right."""
+    """
+    Move the upper half of a full child into a new node to its right.
+
+    Whatever moves is told its new node: slots in ``leaf_of``, children in ``parents`` and
+    ``indices``, and so are the parent's later children, which all move up by one index.
+    """
     left = tree.items[parent, index]
     is_inner = left < len(tree.counts)
     right = tree.state[N_INNER] if is_inner else len(tree.counts) + tree.state[N_LEAVES]
     tree.state[N_INNER if is_inner else N_LEAVES] += 1
     tree.state[N_CHANGES] += 1
-    # New transitions all enter at the front: half-full leaves would pile up behind them.
+    # New transitions all enter at the front, and half-full leaves would pile up behind them: a leaf
+    # that is split at its front keeps a single entry.
     n_kept = 1 if not is_inner and key <= tree.keys[left, 0] else WIDTH // 2
     n_moved = WIDTH - n_kept
     for i in range(n_moved):
@@ -127,7 +137,7 @@ def _split(tree: Tree, parent: int, index: int, key: float) -> None:
 
 @kernel
 def entries(tree: Tree) -> tuple[FloatArray, NDArray[np.int32]]:
-    """All keys and their slots, in order."""
+    """Return all keys and their slots, in order."""
     n_entries = tree.state[N_ENTRIES]
     keys, slots = np.empty(n_entries), np.empty(n_entries, dtype=np.int32)
     leaf, n_done = len(tree.counts), 0
@@ -141,7 +151,7 @@ def entries(tree: Tree) -> tuple[FloatArray, NDArray[np.int32]]:
 
 @kernel
 def lay_out(tree: Tree, keys: FloatArray, slots: NDArray[np.int32]) -> None:
-    """Lay out entries that are in order: leaves first, then level upon level above them."""
+    """Build the tree from entries that are in order: leaves first, then one level after another."""
     first, n_leaves = len(tree.counts), max(-(-len(keys) // LAID_OUT), 1)
     for leaf in range(first, first + n_leaves):
         begin = (leaf - first) * LAID_OUT
@@ -161,7 +171,7 @@ def lay_out(tree: Tree, keys: FloatArray, slots: NDArray[np.int32]) -> None:
 
 @kernel
 def _build_level(tree: Tree, first_child: int, n_children: int) -> tuple[int, int]:
-    """Put inner nodes above neighbouring children; returns the first of them, and how many."""
+    """Put inner nodes above neighbouring children; return the first of them, and how many."""
     first, n_nodes = tree.state[N_INNER], -(-n_children // LAID_OUT)
     tree.state[N_INNER] += n_nodes
     for child in range(first_child, first_child + n_children):
@@ -177,7 +187,7 @@ def _build_level(tree: Tree, first_child: int, n_children: int) -> tuple[int, in
 
 @kernel
 def child_for(tree: Tree, node: int, key: float) -> int:
-    """The last child whose lower bound is below the key, or the first."""
+    """Return the last child whose lower bound is below the key, or the first."""
     index: int = 0  # counting all is faster than bisecting: it needs no branches
     for i in range(1, tree.sizes[node]):
         index += tree.keys[node, i] < key
@@ -186,7 +196,7 @@ def child_for(tree: Tree, node: int, key: float) -> int:
 
 @kernel
 def sum_of_first(tree: Tree, node: int, n_children: int) -> int:
-    """How many entries are below the first children of an inner node."""
+    """Return how many entries are below the first children of an inner node."""
     total: int = 0
     for index in range(n_children):
         total += tree.counts[node, index]

@@ -15,8 +15,8 @@ from sb3_per.prioritization.rank_tree import (
     child_for,
     empty_tree,
     entries,
+    find_leaf,
     lay_out,
-    leaf_with_room,
     sum_of_first,
 )
 from sb3_per.prioritization.sum_tree import FloatArray, IntArray, on_cache_lines
@@ -30,9 +30,10 @@ class Ranking:
     """
     Slots by descending priority: place, remove and look up by rank in O(log n_slots) amortised.
 
-    Of equal priorities the one placed last ranks first. A leaf that loses its entries stays; when
-    all leaves are used up, after n_slots / 12 insertions at the least, the tree is laid out anew in
-    O(n_slots).
+    Of equal priorities the one placed last ranks first. A leaf that loses its entries stays. When
+    all leaves are used up, after at least n_slots / 25 insertions, the tree is built again in
+    O(n_slots): leaves of 47 of 48 entries, which insertions at the front leave behind, split at
+    every second insertion.
 
     :param n_slots: Number of slots, fewer than 2^31.
     """
@@ -53,13 +54,13 @@ class Ranking:
 
     @property
     def largest_priority(self) -> float:
-        """Priority of rank 0; there has to be one."""
+        """Return the priority of rank 0; there has to be one."""
         leaf, place = _find(self._tree, 0)
         return float(-self._tree.keys[leaf, place])
 
     def place(self, slots: IntArray, priorities: FloatArray) -> None:
         """
-        Put slots in their places, wherever they were before; of a slot named twice the last place
+        Put slots in their places, wherever they were before; for a slot named twice the last place
         counts.
 
         :param slots: Slots in [0, n_slots), shape (B,).
@@ -68,31 +69,34 @@ class Ranking:
         _place(self._tree, slots, priorities)
 
     def remove(self, slots: IntArray) -> None:
-        """Take slots, shape (B,), out of the order; those that are not in it are passed over."""
+        """Remove slots, shape (B,), from the order; those that are not in it are ignored."""
         _remove(self._tree, slots)
 
     def at(self, ranks: IntArray) -> IntArray:
         """
+        Return the slots at ranks.
+
         :param ranks: Ranks, shape (B,), from 0 for the largest priority to len(self) - 1.
-        :return: The slots there, shape (B,).
+        :return: Slots, shape (B,).
         """
         return _slots_at(self._tree, ranks)
 
     def ranks(self, slots: IntArray) -> IntArray:
         """
+        Return the ranks of slots, shape (B,), from 0; -1 for a slot that is not in the order.
+
         :param slots: Slots, shape (B,).
-        :return: Their ranks, from 0, shape (B,); -1 for a slot that is not in the order.
         """
         return _ranks_of(self._tree, slots)
 
     def entries(self) -> tuple[IntArray, FloatArray]:
-        """All slots in order, and their priorities, both of shape (len(self),)."""
+        """Return all slots in order, and their priorities, both of shape (len(self),)."""
         keys, slots = entries(self._tree)
         return slots.astype(np.int64), -keys
 
     def restore(self, slots: IntArray, priorities: FloatArray) -> None:
         """
-        Put in order what ``entries`` gave, in the place of everything else.
+        Replace everything by what ``entries`` returned.
 
         :raises ValueError: before anything has changed, for slots or priorities that it cannot have
             given.
@@ -112,7 +116,7 @@ class Ranking:
         lay_out(self._tree, -priorities, slots.astype(np.int32))
 
     def clear(self) -> None:
-        """Take out all slots."""
+        """Remove all slots."""
         self._tree = empty_tree(self.n_slots)
 
 
@@ -137,7 +141,7 @@ def _place(tree: Tree, slots: IntArray, priorities: FloatArray) -> float:
             leaf = leaves[i - start]
             # The leaf that was looked up stays right until a node is split.
             if tree.sizes[leaf] == WIDTH or tree.state[N_CHANGES] != n_changes:
-                leaf = leaf_with_room(tree, -priorities[i])
+                leaf = find_leaf(tree, -priorities[i])
             _put_in(tree, leaf, slots[i], -priorities[i])
     return float(touched)
 

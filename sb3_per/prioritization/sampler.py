@@ -233,7 +233,7 @@ def check_options(
     weight_normalization: str,
     replacement: bool,
 ) -> None:
-    """:raises ValueError: for an option of ``PrioritizedSampler`` out of its range."""
+    """Raise ValueError for an option of ``PrioritizedSampler`` out of its range."""
     is_dict = isinstance(prioritization_kwargs, dict)
     require(is_dict, "prioritization_kwargs must be a dict or None", prioritization_kwargs)
     require_fraction("uniform_share", uniform_share)

@@ -50,12 +50,12 @@ class SumTree:
 
     @property
     def total(self) -> float:
-        """Sum of all weights."""
+        """Return the sum of all weights."""
         return float(total_of(self.nodes))
 
     @property
     def leaf_weights(self) -> FloatArray:
-        """Weights of all leaves, shape (n_leaves,), as a read-only view."""
+        """Return the weights of all leaves, shape (n_leaves,), as a read-only view."""
         view = self.nodes[self.starts[-1] :][: self.n_leaves]
         view.flags.writeable = False
         return view
@@ -86,14 +86,15 @@ class SumTree:
 
     def get(self, leaves: IntArray) -> FloatArray:
         """
+        Return the weights of leaves, shape (B,).
+
         :param leaves: Leaf numbers, shape (B,).
-        :return: Their weights, shape (B,).
         """
         return self.leaf_weights[leaves]
 
     def set(self, leaves: IntArray, weights: FloatArray) -> None:
         """
-        Give leaves new weights; of a leaf named twice the last weight counts. O(B log n_leaves).
+        Set the weights of leaves; for a leaf named twice the last one counts. O(B log n_leaves).
 
         :param leaves: Leaf numbers, shape (B,).
         :param weights: Weights, finite and >= 0, shape (B,).
@@ -115,7 +116,7 @@ class SumTree:
 
     def find(self, masses: FloatArray) -> IntArray:
         """
-        The leaf under each mass: the first whose running sum exceeds it. O(B log n_leaves).
+        Return the leaf under each mass: the first whose running sum exceeds it. O(B log n_leaves).
 
         A leaf of weight 0 is never returned, whatever rounding does: a mass at or beyond the total
         finds the last leaf that has weight. The total has to be above 0.
@@ -161,7 +162,7 @@ def zeros_on_cache_lines(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[An
 
 
 def _level_starts(n_leaves: int) -> IntArray:
-    """Where each level begins in the nodes: first the top (eight of them), last the leaves."""
+    """Return where each level begins in the nodes: first the top (eight nodes), last the leaves."""
     widths = [_round_up(n_leaves)]
     while widths[-1] > FANOUT:
         widths.append(_round_up(widths[-1] // FANOUT))
@@ -171,7 +172,7 @@ def _level_starts(n_leaves: int) -> IntArray:
 
 @kernel
 def total_of(nodes: FloatArray) -> float:
-    """Sum of all weights."""
+    """Return the sum of all weights."""
     total = 0.0
     for node in range(FANOUT):
         total += nodes[node]
@@ -216,7 +217,7 @@ def _check_and_set(
 
 @kernel
 def find_leaves(nodes: FloatArray, starts: IntArray, masses: FloatArray) -> IntArray:
-    """The leaf under each mass; see ``SumTree.find``."""
+    """Return the leaf under each mass; see ``SumTree.find``."""
     found = np.zeros(len(masses), dtype=np.int64)
     left_over = masses.copy()
     bits = nodes.view(np.int64)

@@ -90,7 +90,7 @@ def _register_minatar() -> None:
 
 
 def config_folder() -> pathlib.Path:
-    """Return the folder of our YAML files, which is next to this module."""
+    """Return the folder of our YAML files, whether the package is installed or a checkout."""
     return pathlib.Path(__file__).parent / "configs"
 
 

@@ -166,3 +166,26 @@ def test_at_most_forty_bytes_a_slot():
     tree = Ranking(1_000_000)._tree
 
     assert sum(array.nbytes for array in tree) <= 40 * 1_000_000
+
+
+@pytest.mark.parametrize("n_slots", [1000, 3000])
+def test_the_tree_is_built_again_after_n_slots_over_25_insertions_at_the_earliest(n_slots):
+    """The worst case that is known: leaves filled from the front, then the fullest one is split."""
+    ranking, in_use = Ranking(n_slots), rank_tree.N_LEAVES
+    for slot in range(n_slots):
+        ranking.place(np.array([slot]), np.array([float(slot)]))
+    tree = ranking._tree
+    first = len(tree.counts)
+
+    n_moves, n_leaves = 0, tree.state[in_use]
+    while tree.state[in_use] >= n_leaves:
+        n_leaves = tree.state[in_use]
+        sizes = tree.sizes[first : first + n_leaves]
+        fullest = first + int(np.argmax(sizes))
+        smallest = first + int(np.argmin(np.where(sizes > 0, sizes, rank_tree.WIDTH + 1)))
+        middle = tree.sizes[fullest] // 2
+        key = tree.keys[fullest, middle - 1 : middle + 1].mean()
+        ranking.place(tree.items[smallest, :1].astype(np.int64), np.array([-key]))
+        n_moves += 1
+
+    assert n_slots / 25 <= n_moves < n_slots
