@@ -117,6 +117,25 @@ def test_the_figure_is_drawn_twice(folder):
     assert "<svg" in (folder / "cliffwalk.svg").read_text()
 
 
+def test_tick_labels_of_few_sizes_do_not_overlap(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(plot, "save_figure", lambda figure, file: drawn.append(figure))
+    outcomes = {Cell("tabular", "uniform", n, 0): Outcome(9**n, True) for n in (4, 6, 8)}
+
+    plot.draw(results.spreads(outcomes), tmp_path)
+
+    drawn[0].draw_without_rendering()
+    (panel,) = drawn[0].axes
+    labels = [label for label in panel.get_xticklabels(which="both") if label.get_text()]
+    places = sorted((extent.x0, extent.x1) for extent in map(_extent, labels))
+    assert len(places) >= 3
+    assert all(left[1] < right[0] for left, right in pairwise(places))
+
+
+def _extent(label):
+    return label.get_window_extent()
+
+
 def test_without_matplotlib_the_install_that_brings_it_is_named(folder, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
 

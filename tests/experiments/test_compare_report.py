@@ -9,7 +9,7 @@ import grids
 import matplotlib as mpl
 import pytest
 
-from sb3_per.experiments.compare import command, figures, report, run_folder, suite_file
+from sb3_per.experiments.compare import command, curves, figures, report, run_folder, suite_file
 from sb3_per.experiments.compare.problems import SuiteError
 from sb3_per.experiments.compare.run_folder import MixedResults
 from sb3_per.experiments.compare.suite import Contrast, Evaluation, cells
@@ -212,7 +212,9 @@ def test_all_variants_are_inside_of_their_panel(tmp_path, monkeypatch):
     suite = grids.suite(variants=tuple(finals))
     folder = grids.folder_of(tmp_path, suite, lambda cell: finals[cell.variant] + cell.seed)
     drawn = {}
-    monkeypatch.setattr(figures, "_save", lambda figure, file: drawn.update({file.name: figure}))
+    monkeypatch.setattr(
+        figures, "save_figure", lambda figure, file, _: drawn.update({file.name: figure})
+    )
 
     report.write(folder, tmp_path / "report")
 
@@ -225,7 +227,9 @@ def test_next_to_no_gain_does_not_fill_its_panel(tmp_path, monkeypatch):
     suite = grids.replaced(grids.suite(), contrasts={"a | b": Contrast(variant="per", over="dqn")})
     folder = grids.folder_of(tmp_path, suite, lambda cell: 50 + (cell.variant == "per") / 10)
     drawn = {}
-    monkeypatch.setattr(figures, "_save", lambda figure, file: drawn.update({file.name: figure}))
+    monkeypatch.setattr(
+        figures, "save_figure", lambda figure, file, _: drawn.update({file.name: figure})
+    )
 
     _, text = written(folder, tmp_path / "report")
 
@@ -358,8 +362,8 @@ def test_a_report_that_has_no_place_is_not_computed(tmp_path, monkeypatch):
         command.main()
 
 
-def test_more_variants_than_colours_get_a_panel_each_beside_the_baseline(tmp_path):
-    names = ["dqn", *(f"change_{index}" for index in range(8))]
+def test_more_than_four_variants_get_a_panel_each_with_the_baseline(tmp_path):
+    names = ["dqn", *(f"change_{index}" for index in range(4))]
     suite = grids.suite(environments=("A-v0", "B-v0"), variants=names)
     folder = grids.folder_of(tmp_path, suite, lambda cell: names.index(cell.variant) + cell.seed)
 
@@ -369,9 +373,118 @@ def test_more_variants_than_colours_get_a_panel_each_beside_the_baseline(tmp_pat
     spelled = re.findall("<!-- (.*) -->", (tmp_path / "report" / "curves.svg").read_text())
     assert [each for each in spelled if each.startswith("change_")] == 2 * names[1:]
     assert [each for each in spelled if "dqn" in each] == [
-        "A-v0 (5 seeds); black: dqn",
-        "B-v0 (5 seeds); black: dqn",
+        "A-v0 (5 seeds); black: dqn; blue: the variant above the panel",
+        "B-v0 (5 seeds); black: dqn; blue: the variant above the panel",
     ]
+
+
+def drawn_curves(suite, folder, monkeypatch, **options):
+    drawn = []
+    monkeypatch.setattr(curves, "save_figure", lambda figure, file, output: drawn.append(figure))
+    runs = report._read(folder).runs
+    curves.draw(suite, runs, folder / "curves", **options)
+    drawn[0].draw_without_rendering()
+    return drawn[0]
+
+
+def test_learning_curves_say_what_their_axes_show(tmp_path, monkeypatch):
+    suite = grids.suite()
+    figure = drawn_curves(suite, grids.folder_of(tmp_path, suite, final), monkeypatch)
+
+    what = "Mean return of 2 evaluation episodes\n(interquartile mean, 95 % interval)"
+    assert figure.get_supylabel() == what
+    assert figure.get_supxlabel() == "Environment steps"
+
+
+def test_no_interval_is_promised_where_seeds_are_too_few_for_one(tmp_path, monkeypatch):
+    suite = grids.suite(seeds=4)
+    figure = drawn_curves(suite, grids.folder_of(tmp_path, suite, final), monkeypatch)
+
+    assert figure.get_supylabel().endswith("(interquartile mean)")
+
+
+@pytest.mark.parametrize("best", [80, 5000])  # with 5000 the two lines lie close to each other
+def test_the_names_of_reference_lines_stand_right_of_the_panel_and_apart(
+    tmp_path, monkeypatch, best
+):
+    suite = grids.suite()
+    folder = grids.folder_of(tmp_path, suite, lambda cell: best + cell.seed)
+    figure = drawn_curves(suite, folder, monkeypatch)
+
+    (panel,) = figure.axes
+    threshold, random = (text.get_window_extent() for text in panel.texts)
+    assert min(threshold.x0, random.x0) > panel.get_window_extent().x1
+    assert threshold.y0 > random.y1
+
+
+def test_a_variant_that_diverges_does_not_flatten_the_others(tmp_path, monkeypatch):
+    names = ["dqn", *(f"change_{index}" for index in range(4))]
+    suite = grids.suite(variants=names)
+    finals = dict.fromkeys(names, 60) | {"change_3": -9000}
+    folder = grids.folder_of(tmp_path, suite, lambda cell: finals[cell.variant])
+    figure = drawn_curves(suite, folder, monkeypatch)
+
+    # Random is 0 and the threshold 50.
+    assert {panel.get_ylim()[0] for panel in figure.axes[:4]} == {-75}
+    assert "cut below -75;" in figure.subfigs[0].get_suptitle()
+
+
+def test_a_variant_that_learns_more_than_was_thought_possible_is_shown(tmp_path, monkeypatch):
+    suite = grids.suite()
+    folder = grids.folder_of(tmp_path, suite, lambda cell: 9000)
+    figure = drawn_curves(suite, folder, monkeypatch)
+
+    assert figure.axes[0].get_ylim()[1] > 9000
+
+
+@pytest.mark.parametrize("n_variants", [4, 9])
+def test_no_two_curves_of_a_panel_have_one_colour(tmp_path, monkeypatch, n_variants):
+    suite = grids.suite(variants=("dqn", *(f"change_{index}" for index in range(n_variants - 1))))
+    folder = grids.folder_of(tmp_path, suite, lambda cell: 60)
+    figure = drawn_curves(suite, folder, monkeypatch)
+
+    for panel in figure.axes:
+        colours = [line.get_color() for line in panel.lines if line.get_linewidth() > 1]
+        assert len(colours) == len({*colours})
+        assert len(colours) <= 4
+
+
+def test_a_report_draws_the_variants_formats_and_width_that_are_asked_for(tmp_path, monkeypatch):
+    names = ["dqn", *(f"change_{index}" for index in range(4))]
+    folder = grids.folder_of(tmp_path, grids.suite(variants=names), lambda cell: 60)
+    options = ["--variants", "dqn", "change_2", "--format", "pdf", "svg", "--width", "5"]
+    monkeypatch.setattr("sys.argv", ["compare", "report", str(folder), *options])
+
+    command.main()
+
+    out = folder / "report"
+    assert (out / "curves.pdf").read_bytes().startswith(b"%PDF")
+    drawing = (out / "curves.svg").read_text()
+    assert 'width="360pt"' in drawing, "five inches"
+    assert "<!-- change_2 -->" in drawing
+    assert "<!-- change_1 -->" not in drawing
+    assert "<!-- change_1 -->" not in (out / "intervals.svg").read_text()
+    assert "| final | change_1 |" in (out / "report.md").read_text(), "tables hold all"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--variants", "dqn", "pre"], "--variants must be of dqn, per, got pre"),
+        (["--width", "0"], "must be a number from 2 to 40, got '0'"),
+    ],
+)
+def test_options_of_figures_that_cannot_be_are_refused(
+    tmp_path, monkeypatch, capsys, options, message
+):
+    folder = grids.folder_of(tmp_path, grids.suite(), final)
+    monkeypatch.setattr("sys.argv", ["compare", "report", str(folder), *options])
+
+    with pytest.raises(SystemExit) as stopped:
+        command.main()
+
+    assert message in f"{stopped.value}{capsys.readouterr().err}"
+    assert not (folder / "report").exists()
 
 
 def test_the_csv_has_a_row_for_each_run_and_nothing_for_a_threshold_not_reached(tmp_path):

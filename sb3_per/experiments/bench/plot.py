@@ -5,9 +5,8 @@ from typing import Any
 
 from sb3_per.experiments.bench.ops import Cost
 from sb3_per.experiments.common.command_line import NO_FIGURE
+from sb3_per.experiments.common.drawing import COLOURS, save_figure
 
-# Okabe and Ito's palette, which the colour-blind can tell apart.
-COLOURS = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#D55E00", "#0072B2", "#CC79A7", "#F0E442")
 MARKERS = "osD^vP*X"
 
 
@@ -36,8 +35,7 @@ def against_capacity(costs: list[Cost], file: Path) -> str:
     panels[0].set_ylabel("microseconds a step:\none sample, one update, four additions")
     handles, names = panels[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside right upper", frameon=False)
-    for ending in ("png", "svg"):
-        figure.savefig(file.with_suffix(f".{ending}"), dpi=120)
+    save_figure(figure, file)
     return f"Figure: {file.with_suffix('.png')}"
 
 

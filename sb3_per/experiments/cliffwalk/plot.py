@@ -8,6 +8,7 @@ from sb3_per.experiments.cliffwalk import results
 from sb3_per.experiments.cliffwalk.cells import NAMES
 from sb3_per.experiments.cliffwalk.results import Spreads
 from sb3_per.experiments.common.command_line import NO_FIGURE
+from sb3_per.experiments.common.drawing import save_figure
 
 FIGURE = "cliffwalk"
 # Okabe and Ito's colours, which the colour-blind can tell apart, and a line style each for print.
@@ -32,6 +33,7 @@ def draw(spreads: Spreads, folder: pathlib.Path) -> str:
     """
     try:
         from matplotlib.figure import Figure
+        from matplotlib.ticker import EngFormatter, NullFormatter
     except ImportError:
         return NO_FIGURE
     learners = results.learners_of(spreads)
@@ -43,15 +45,16 @@ def draw(spreads: Spreads, folder: pathlib.Path) -> str:
             x, median, smallest, largest = _curve(spreads, learner, method)
             panel.fill_between(x, smallest, largest, color=color, alpha=0.15, linewidth=0)
             panel.plot(x, median, style, color=color, label=NAMES[method], marker=".")
-        panel.set_xscale("log")
+        panel.set_xscale("log", base=2)  # n states have about 2^(n + 1) transitions
+        panel.xaxis.set_major_formatter(EngFormatter(places=0, sep=""))
+        panel.xaxis.set_minor_formatter(NullFormatter())
         panel.set_yscale("log")
         panel.set_title(NAMES[learner])
         panel.set_xlabel("transitions in the memory, one of them rewarded")
         panel.grid(alpha=0.3)
         panel.legend(frameon=False, fontsize="small")
     panels[0].set_ylabel("updates until the values are right")
-    for suffix in ("png", "svg"):
-        figure.savefig(folder / f"{FIGURE}.{suffix}", dpi=130)
+    save_figure(figure, folder / FIGURE)
     return f"Figure: {folder / FIGURE}.png and .svg"
 
 

@@ -1,13 +1,15 @@
 """The command line of ``sb3-per compare``."""
 
 import argparse
+import math
 import sys
 from pathlib import Path
 
 from rich.console import Console
 
-from sb3_per.experiments.common.command_line import locked_folder, whole_number
+from sb3_per.experiments.common.command_line import Distinct, locked_folder, whole_number
 from sb3_per.experiments.common.devices import device_that_is_here
+from sb3_per.experiments.common.drawing import Output
 from sb3_per.experiments.compare import report, run_folder, suite_file
 from sb3_per.experiments.compare.engine import EndedCell, run
 from sb3_per.experiments.compare.local import LocalEngine
@@ -63,8 +65,32 @@ def _parser() -> argparse.ArgumentParser:
     of_report = commands.add_parser("report", help="figures, tables and a verdict")
     of_report.add_argument("folder", type=Path, help="run folder")
     of_report.add_argument("--out", type=Path, help="(default: FOLDER/report)")
+    of_report.add_argument(
+        "--variants", nargs="+", action=Distinct, default=(), help="in the figures (default: all)"
+    )
+    of_report.add_argument(
+        "--format",
+        nargs="+",
+        action=Distinct,
+        choices=("svg", "pdf"),
+        default=("svg",),
+        help="of the figures, in addition to PNG, which the report shows (default: svg)",
+    )
+    of_report.add_argument(
+        "--width", type=_inches, help="of the figures, in inches; the size of text stays"
+    )
     of_report.set_defaults(command=_report)
     return parser
+
+
+def _inches(text: str) -> float:
+    try:
+        width = float(text)
+    except ValueError:
+        width = math.nan
+    if not 2 <= width <= 40:
+        raise argparse.ArgumentTypeError(f"must be a number from 2 to 40, got {text!r}")
+    return width
 
 
 def _new(asked: argparse.Namespace) -> None:
@@ -118,5 +144,7 @@ def _train(
 
 
 def _report(asked: argparse.Namespace) -> None:
-    for line in report.write(asked.folder, asked.out or asked.folder / "report"):
+    out = asked.out or asked.folder / "report"
+    output = Output(("png", *asked.format), asked.width)
+    for line in report.write(asked.folder, out, asked.variants, output):
         sys.stdout.write(f"{line}\n")

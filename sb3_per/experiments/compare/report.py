@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence, Sized
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sb3_per.experiments.compare import figures, run_folder, suite_file, tables
+from sb3_per.experiments.common.drawing import PNG_AND_SVG, Output, own_style
+from sb3_per.experiments.compare import curves, figures, run_folder, suite_file, tables
 from sb3_per.experiments.compare.problems import SuiteError
 from sb3_per.experiments.compare.scores import IMPLAUSIBLE, Run, run_of
 from sb3_per.experiments.compare.statistics import LEAST_RUNS
@@ -53,28 +54,37 @@ class _Contents(NamedTuple):
     found: list[dict[str, Any]]
 
 
-def write(folder: Path, out: Path) -> list[str]:
+def write(
+    folder: Path, out: Path, variants: Sequence[str] = (), output: Output = PNG_AND_SVG
+) -> list[str]:
     """
     Write the report of a run folder: ``report.md``, figures as PNG and SVG, ``runs.csv``.
 
     It is a function of the folder's files alone.
 
     :param out: Where to; files of the same names are replaced.
+    :param variants: Those that the figures show; by default all. Tables hold all of them.
+    :param output: Formats and width of the figures.
     :return: A summary, in lines of at most 80 characters; the last one is a path.
-    :raises SuiteError: if ``folder`` is no run folder, or holds no result yet.
+    :raises SuiteError: if ``folder`` is no run folder, holds no result yet, or its suite has no
+        such variants.
     :raises MixedResults: if a result was made with other settings than the suite's.
     :raises DamagedResult: if a result is not what a worker has written.
     :raises OSError: if ``out`` cannot be made, before anything is computed.
     """
     contents = _read(folder)
-    out.mkdir(parents=True, exist_ok=True)
     suite, runs = contents.suite, contents.runs
+    unknown = [name for name in variants if name not in suite.variants]
+    if unknown:
+        known = ", ".join(suite.variants)
+        raise SuiteError(f"--variants must be of {known}, got {', '.join(unknown)}")
+    out.mkdir(parents=True, exist_ok=True)
     comparisons = compare(suite, runs, contents.missing)
     gains = contrasts(suite, runs, contents.missing)
-    with figures.own_style():
-        figures.curves(suite, runs, out / "curves")
-        figures.intervals(suite, comparisons, out / "intervals")
-        figures.gains(suite, gains, out / "gains")
+    with own_style():
+        curves.draw(suite, runs, out / "curves", variants, output)
+        figures.intervals(suite, comparisons, out / "intervals", variants, output)
+        figures.gains(suite, gains, out / "gains", output)
     tables.as_csv(tables.of_runs(runs), out / "runs.csv")
     parts = [*_heading(contents), *_gains(suite, gains)]
     parts += [*_findings(contents, comparisons), *_settings(contents)]
