@@ -24,14 +24,14 @@ class Command(NamedTuple):
     needs: tuple[str, ...] = ()  # modules that a bare install lacks
 
 
-# Which `pip install` brings the modules that a bare install lacks.
+# What `pip install` brings, in a clone, the modules that a bare install lacks.
 BROUGHT_BY = {
-    "rl_zoo3": "sb3-per[zoo]",
-    "pandas": "sb3-per[zoo]",
-    "requests": "sb3-per[zoo]",
-    "seaborn": "rl_zoo3[plots]",
-    "matplotlib": "sb3-per[plots]",
-    "scipy": "sb3-per[plots]",
+    "rl_zoo3": ".[zoo]",
+    "pandas": ".[zoo]",
+    "requests": ".[zoo]",
+    "seaborn": ".[plots]",
+    "matplotlib": ".[plots]",
+    "scipy": ".[plots]",
 }
 _ZOO = ("rl_zoo3", "pandas", "requests")
 _PLOTS = (*_ZOO, "seaborn", "scipy")
@@ -123,7 +123,7 @@ def _listed(commands: dict[str, Command]) -> str:
 def _check_needs(name: str, command: Command) -> None:
     for module in command.needs:
         if importlib.util.find_spec(module) is None:
-            remedy = f'pip install "{BROUGHT_BY[module]}"'
+            remedy = f'in a clone, pip install "{BROUGHT_BY[module]}"'
             raise SystemExit(f"sb3-per {name} needs the package {module}: {remedy}")
 
 

@@ -92,7 +92,8 @@ def test_a_missing_package_is_named_with_the_install_that_brings_it(monkeypatch,
         cli.main([name])
 
     extra = cli.BROUGHT_BY[last]
-    assert str(exit_.value) == f'sb3-per {name} needs the package {last}: pip install "{extra}"'
+    remedy = f'in a clone, pip install "{extra}"'
+    assert str(exit_.value) == f"sb3-per {name} needs the package {last}: {remedy}"
     assert not ran
 
 

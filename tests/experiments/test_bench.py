@@ -276,7 +276,7 @@ def test_without_matplotlib_the_install_that_brings_it_is_named(monkeypatch, tmp
     command.main()
 
     assert (tmp_path / "ops.json").is_file()
-    assert 'pip install "sb3-per[plots]"' in capsys.readouterr().out
+    assert 'pip install ".[plots]"' in capsys.readouterr().out
 
 
 def test_what_was_measured_before_stays_beside_another_task(monkeypatch, tmp_path):
@@ -346,6 +346,12 @@ def test_memory_counts_what_prioritization_takes_beyond_the_transitions():
 
     # A float64 for each slot, an eighth of that above it and so on, and a byte of the draw log.
     assert proportional.bytes_per_slot == pytest.approx(8 * 8 / 7 + 1, abs=1.5)
+
+
+def test_memory_shows_its_progress(capsys):
+    memory.measure("proportional", capacity=64, n_steps=10)
+
+    assert "proportional:" in capsys.readouterr().err
 
 
 def test_memory_tells_of_growth(monkeypatch):

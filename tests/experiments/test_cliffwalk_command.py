@@ -143,7 +143,7 @@ def test_without_matplotlib_the_install_that_brings_it_is_named(folder, monkeypa
 
     printed = capsys.readouterr().out
     assert "Tabular Q" in printed
-    assert 'pip install "sb3-per[plots]"' in printed
+    assert 'pip install ".[plots]"' in printed
 
 
 def never(*cell):

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from stable_baselines3.common.buffers import ReplayBuffer
+from tqdm import tqdm
 
 from sb3_per.buffers.prioritized import PrioritizedReplayBuffer
 from sb3_per.experiments.bench.contestants import ACTIONS, OfSB3, flat
@@ -37,7 +38,7 @@ def measure(prioritization: str, capacity: int, n_steps: int) -> Memory:
     full = OfSB3(buffer, flat(1).one)
     td_errors = np.random.default_rng(0).exponential(size=(1000, BATCH)).astype(np.float32)
     before = 0.0
-    for step in range(n_steps):
+    for step in tqdm(range(n_steps), prioritization, leave=False, miniters=1000):
         if step == n_steps // 10:
             before = _resident_kilobytes()
         full.update(full.sample(BATCH), td_errors[step % 1000])

@@ -8,7 +8,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-NO_FIGURE = 'No figure without the package matplotlib: pip install "sb3-per[plots]"'
+NO_FIGURE = 'No figure without the package matplotlib: in a clone, pip install ".[plots]"'
 
 
 def whole_number(low: int, high: int | None = None) -> Callable[[str], int]:

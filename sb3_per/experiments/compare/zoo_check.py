@@ -27,7 +27,7 @@ _KEYS_OF_RL_ZOO = (
     "normalize",
     "vec_env_wrapper",
 )
-_ATARI = '"sb3-per[atari]"'
+_ATARI = '".[atari]" in a clone'
 # What has to be installed for environments with such names.
 _BROUGHT_BY = {
     "MinAtar/": "minatar",
