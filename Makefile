@@ -3,12 +3,14 @@ SEED ?= 0
 VARIANT ?= proportional
 VENV := .venv
 READY := $(VENV)/.ready
+# The package alone, which is all that training needs; the rest takes minutes.
+INSTALLED := $(VENV)/.installed
 
 .PHONY: train test test-oldest soak check clean
 
 # Train PERDQN on CartPole-v1 and evaluate it. With one thread: networks this small gain nothing from
 # more, and lose much where another program runs.
-train: $(READY)
+train: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(VENV)/bin/python -m examples.cartpole --seed $(SEED) --variant $(VARIANT)
 
 # All tests, the slow ones too, on all cores.
@@ -41,8 +43,12 @@ check: $(READY)
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 
-$(READY): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --editable . --constraint constraints.txt
+	touch $(INSTALLED)
+
+$(READY): $(INSTALLED)
 	$(VENV)/bin/python -m pip install --quiet --editable ".[dev]" --constraint constraints.txt
 	touch $(READY)
 
