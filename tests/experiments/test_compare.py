@@ -55,9 +55,9 @@ def output_of(process, *, status=0):
     return printed
 
 
-def smaller_smoke(path):
-    """Our smoke suite with one seed and a fourth of the steps, and a variant that cannot learn."""
-    suite = suite_file.load("smoke")
+def smaller_classic(path):
+    """Two variants of a suite of ours on CartPole, one seed, and a variant that cannot learn."""
+    suite = suite_file.load("classic")
     short = grids.replaced(
         suite.environments["CartPole-v1"],
         steps=STEPS[-1],
@@ -66,9 +66,13 @@ def smaller_smoke(path):
     # Its first batch is of more transitions than there are.
     too_early = {"learning_starts": 10, "replay_buffer_kwargs": {"replacement": False}}
     wrong = Variant(algorithm="per_dqn", overrides={**too_early, "batch_size": 1000})
-    variants = {**suite.variants, "wrong": wrong}
-    environments = {"CartPole-v1": short}
-    small = grids.replaced(suite, seeds=1, environments=environments, variants=variants)
+    changes = {
+        "seeds": 1,
+        "environments": {"CartPole-v1": short},
+        "variants": {**{name: suite.variants[name] for name in ("dqn", "per")}, "wrong": wrong},
+        "contrasts": {},
+    }
+    small = grids.replaced(suite, **changes)
     suite_file.save(small, path)
     return path.name
 
@@ -111,7 +115,7 @@ def is_alive(pid):
 
 @pytest.fixture
 def small(tmp_path):
-    smaller_smoke(tmp_path / "small.yml")
+    smaller_classic(tmp_path / "small.yml")
     return tmp_path
 
 
@@ -119,7 +123,7 @@ def small(tmp_path):
 def ran(tmp_path_factory):
     """A folder with a run of three cells, of which one fails, and what it printed."""
     folder = tmp_path_factory.mktemp("ran")
-    smaller_smoke(folder / "small.yml")
+    smaller_classic(folder / "small.yml")
     return folder, output_of(run(folder, "--jobs", 2), status=1)
 
 
@@ -149,7 +153,7 @@ def test_a_result_holds_returns_over_time_cost_versions_and_exact_hyperparameter
     training = seconds["wall"] - seconds["wall_of_evaluations"]
     assert result["steps_per_second"] == pytest.approx(1280 / training)
     assert {"sb3-per", "stable-baselines3", "rl-zoo3", "torch"} <= set(result["versions"])
-    used = suite_file.load("smoke").environments["CartPole-v1"].hyperparameters
+    used = suite_file.load("classic").environments["CartPole-v1"].hyperparameters
     assert result["settings"]["hyperparameters"] == used
     # Defaults, which no setting names: Adam's and the buffer's.
     assert result["built"]["optimizer"]["eps"] == 1e-8
@@ -179,7 +183,7 @@ def test_a_report_of_real_runs_says_what_is_missing(ran):
 
     printed = output_of(start(folder, "compare", "report", "out"))
 
-    assert "smoke: 2 of 3 runs are finished." in printed
+    assert "classic: 2 of 3 runs are finished." in printed
     assert "no claim can be made: fewer than 5 seeds" in printed
     text = (folder / "out" / "report" / "report.md").read_text()
     assert "- CartPole-v1, seeds: wrong 0" in text
@@ -436,7 +440,7 @@ def test_a_folder_is_of_one_suite_and_what_else_is_there_is_told(small, monkeypa
 
     assert "Results that are not in this grid, and left alone: 1.\n" in capsys.readouterr().out
     answer = answer_to("run", "sparse", "--out", small / "out")
-    assert answer.endswith("out is the run folder of 'smoke', not of 'sparse'")
+    assert answer.endswith("out is the run folder of 'classic', not of 'sparse'")
     assert (small / "out" / "suite.yml").read_bytes() == before
 
 

@@ -512,12 +512,17 @@ def test_runs_that_never_reach_the_threshold_count_as_beyond_the_end(tmp_path):
 
 
 def test_the_report_says_what_differs_and_what_is_shared(tmp_path):
-    suite = suite_file.load("smoke").model_copy(update={"seeds": 1})
-    suite = grids.changed(
-        suite, "CartPole-v1", steps=40, evaluation=Evaluation(every=10, episodes=2)
+    classic = suite_file.load("classic")
+    cartpole = grids.replaced(
+        classic.environments["CartPole-v1"], steps=40, evaluation=Evaluation(every=10, episodes=2)
     )
-    per = suite_file.load("classic").variants["double"]
-    suite.variants["double"] = per
+    changes = {
+        "seeds": 1,
+        "environments": {"CartPole-v1": cartpole},
+        "variants": {name: classic.variants[name] for name in ("dqn", "double")},
+        "contrasts": {},
+    }
+    suite = grids.replaced(classic, **changes)
     suite_file.save(suite, tmp_path / run_folder.SUITE)
     for cell in cells(suite):
         grids.finish(tmp_path, cell, [0.0, 1.0, 2.0, 3.0], evaluation_is_greedy=False)
