@@ -22,6 +22,7 @@ _BETA = "beta is annealed during training, so pass beta_initial"
 _SB2_OPTIONS = {"prioritized_replay_alpha": "alpha", "prioritized_replay_eps": "eps"}
 ARGUMENT_HINTS = {
     **{name: f"pass replay_buffer_kwargs=dict({name}=...)" for name in OPTION_NAMES},
+    "n_stack": "pass replay_buffer_kwargs=dict(n_stack=...)",
     "beta": _BETA,
     **{old: f"pass replay_buffer_kwargs=dict({new}=...)" for old, new in _SB2_OPTIONS.items()},
     "prioritized_replay": "replay is always prioritized, so leave it out",
@@ -150,5 +151,6 @@ def _options_of(buffer: PrioritizedReplayBuffer) -> dict[str, Any]:
     return {
         "prioritization": PRIORITIZATION_NAMES.get(kind, kind),
         "handle_timeout_termination": buffer.handle_timeout_termination,
+        "n_stack": buffer.n_stack,
         **buffer.options(),
     }

@@ -62,6 +62,9 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
     :param n_steps: Steps in the return, as in ``NStepReplayBuffer``; not with
         ``optimize_memory_usage``.
     :param gamma: Discount factor of the n-step return, in [0, 1].
+    :param n_stack: Frames in an observation that ``VecFrameStack`` has stacked: each frame is
+        stored once instead of up to ``2 * n_stack`` times, and batches are the same. Other
+        observations raise a ``ValueError`` in ``add``. Not with ``optimize_memory_usage``.
     :param prioritization: ``"proportional"``: P(i) from abs(TD error)^alpha; ``"rank"``: from its
         rank; ``"lap"``: from max(abs(TD error), threshold)^alpha (see
         ``sb3_per.prioritization.lap``); or a class of your own that obeys
@@ -103,6 +106,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         *,
         n_steps: int = 1,
         gamma: float = 0.99,
+        n_stack: int = 1,
         prioritization: str | Callable[..., Prioritization] = "proportional",
         prioritization_kwargs: dict[str, Any] | None = None,
         alpha: float = 0.6,
@@ -129,6 +133,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             handle_timeout_termination=handle_timeout_termination,
             n_steps=n_steps,
             gamma=gamma,
+            n_stack=n_stack,
         )
         self.prioritization_options: dict[str, Any] = {
             "alpha": alpha,
@@ -223,12 +228,13 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
 
     def state(self) -> dict[str, Any]:
         """Return what ``restore`` needs in addition to the arrays: values that JSON can hold."""
-        return {
+        state = {
             "pos": self.pos,
             "full": self.full,
             "beta": self.beta,
             "generator": self.generator.bit_generator.state,
         }
+        return state if self.frames is None else {**state, "n_frames": self.frames.n_frames}
 
     def restore(self, state: dict[str, Any]) -> None:
         """
@@ -239,14 +245,18 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         self.pos, self.full, self.beta = state["pos"], state["full"], state["beta"]
         self.generator.bit_generator.state = state["generator"]
         self._n_handed_over = self.n_added
+        if self.frames is not None:
+            self.frames.restore(state.get("n_frames"))
 
     def restore_prioritization(self, state: dict[str, Any]) -> None:
         """
         Continue from a state of the prioritization.
 
         :raises ValueError: for a state that does not fit, or does not belong to exactly the slots
-            that hold transitions.
+            that hold transitions, and for stored frames that do not fit together.
         """
+        if self.frames is not None:
+            self.frames.check(self.size())
         self.sampler.restore(state)
         slots = np.arange(self.n_stored)
         if self.excluded_row is not None:

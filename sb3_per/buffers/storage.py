@@ -7,13 +7,18 @@ import torch as th
 from gymnasium import spaces
 from numpy.typing import NDArray
 from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
+from stable_baselines3.common.preprocessing import get_obs_shape
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from stable_baselines3.common.utils import get_device
 from stable_baselines3.common.vec_env import VecNormalize
 
+from sb3_per.buffers.frames import FrameStore, layout_of, warn_if_too_large
 from sb3_per.buffers.n_step import n_step_windows
 from sb3_per.prioritization.sum_tree import IntArray
 from sb3_per.rules import require, require_fraction, require_whole
+
+# Observations without numbers, for which SB3 reserves no memory.
+NOTHING = spaces.Box(0, 0, (0,), np.uint8)
 
 # The arrays in which SB3 keeps transitions.
 STORAGE = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
@@ -30,9 +35,14 @@ class SlotReplayBuffer(ReplayBuffer):
     :param n_steps: Steps in the return, as in ``NStepReplayBuffer``; not with
         ``optimize_memory_usage``.
     :param gamma: Discount factor of the n-step return, in [0, 1].
+    :param n_stack: Frames in an observation, each of which is stored once; see ``FrameStore``. 1 to
+        store whole observations; not with ``optimize_memory_usage``.
     """
 
     _n_added = 0
+    # Of buffers that were pickled before there were frames.
+    n_stack = 1
+    frames: FrameStore | None = None
 
     def __init__(
         self,
@@ -46,17 +56,23 @@ class SlotReplayBuffer(ReplayBuffer):
         *,
         n_steps: int = 1,
         gamma: float = 0.99,
+        n_stack: int = 1,
     ) -> None:
         require_whole("n_steps", n_steps)
+        require_whole("n_stack", n_stack)
         require_fraction("gamma", gamma)
         is_for_dict = isinstance(self, DictReplayBuffer) or not isinstance(
             observation_space, spaces.Dict
         )
         rule = "Dict observations need a buffer for them, PrioritizedDictReplayBuffer"
         require(is_for_dict, rule, type(self).__name__)
+        rule = "n_stack must be 1 with optimize_memory_usage, which stores observations once, too"
+        require(n_stack == 1 or not optimize_memory_usage, rule, n_stack)
+        if n_stack > 1:
+            layout_of(observation_space, n_stack)
         super().__init__(
             buffer_size,
-            observation_space,
+            observation_space if n_stack == 1 else NOTHING,
             action_space,
             device,
             n_envs=n_envs,
@@ -70,6 +86,17 @@ class SlotReplayBuffer(ReplayBuffer):
         )
         self.n_steps = int(n_steps)
         self.gamma = gamma
+        self.n_stack = int(n_stack)
+        if self.n_stack > 1:
+            self._store_frames(observation_space)
+
+    def _store_frames(self, observation_space: spaces.Space[Any]) -> None:
+        self.observation_space = observation_space
+        self.obs_shape = get_obs_shape(observation_space)  # type: ignore[assignment]  # of SB3
+        self.frames = FrameStore(self.buffer_size, self.n_envs, observation_space, self.n_stack)
+        del self.observations, self.next_observations
+        n_bytes = sum(getattr(self, name).nbytes for name in STORAGE[2:])
+        warn_if_too_large(self.frames.nbytes + n_bytes)
 
     @property
     def n_slots(self) -> int:
@@ -141,7 +168,7 @@ class SlotReplayBuffer(ReplayBuffer):
                 views |= {f"{name}/{key}": part[:n_rows] for key, part in store.items()}
             elif store is not None:
                 views[name] = store[:n_rows]
-        return views
+        return views if self.frames is None else {**views, **self.frames.storage(n_rows)}
 
     def slots_of(self, row: int) -> IntArray:
         """The slots of a row, shape (n_envs,)."""
@@ -161,11 +188,10 @@ class SlotReplayBuffer(ReplayBuffer):
         before it copies it into the storage.
         """
         row = self.pos
-        self._put(self.observations, row, obs)
-        if self.optimize_memory_usage:
-            self._put(self.observations, (row + 1) % self.buffer_size, next_obs)
+        if self.frames is not None:
+            self.frames.add(self._n_added, obs, next_obs)
         else:
-            self._put(self.next_observations, row, next_obs)
+            self._put_observations(row, obs, next_obs)
         self.actions[row] = action.reshape(self.n_envs, self.action_dim)
         self.rewards[row] = reward
         self.dones[row] = done
@@ -174,6 +200,13 @@ class SlotReplayBuffer(ReplayBuffer):
         else:
             self.timeouts[row] = 0  # what `end_episodes` has noted of the transition before
         self._n_added += 1
+
+    def _put_observations(self, row: int, obs: Any, next_obs: Any) -> None:
+        self._put(self.observations, row, obs)
+        if self.optimize_memory_usage:
+            self._put(self.observations, (row + 1) % self.buffer_size, next_obs)
+        else:
+            self._put(self.next_observations, row, next_obs)
 
     def _put(self, store: Any, row: int, observations: Any) -> None:
         # Discrete observations come without the last axis.
@@ -214,7 +247,7 @@ class SlotReplayBuffer(ReplayBuffer):
         if self.handle_timeout_termination:
             dones *= 1 - self.timeouts.take(last_column)
         return ReplayBufferSamples(
-            observations=self._observations_at(self.observations, slots, env),
+            observations=self._observations_of(slots, env),
             actions=self._tensor(_take(self.actions, slots)),
             next_observations=self._next_observations_at(last_slots, env),
             dones=self._tensor(dones),
@@ -235,7 +268,14 @@ class SlotReplayBuffer(ReplayBuffer):
         n_taken = windows.within.sum(axis=1, keepdims=True).astype(np.float32)
         return windows.last_slots, returns, self.gamma**n_taken
 
+    def _observations_of(self, slots: IntArray, env: VecNormalize | None) -> Any:
+        if self.frames is not None:
+            return self._tensor(self._normalize_obs(self.frames.observations(slots), env))
+        return self._observations_at(self.observations, slots, env)
+
     def _next_observations_at(self, slots: IntArray, env: VecNormalize | None) -> Any:
+        if self.frames is not None:
+            return self._tensor(self._normalize_obs(self.frames.next_observations(slots), env))
         if self.optimize_memory_usage:
             return self._observations_at(
                 self.observations, (slots + self.n_envs) % self.n_slots, env

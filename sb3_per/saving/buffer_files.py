@@ -194,6 +194,7 @@ def buffer_options(buffer: PrioritizedReplayBuffer) -> dict[str, Any]:
         "handle_timeout_termination": buffer.handle_timeout_termination,
         "n_steps": buffer.n_steps,
         "gamma": buffer.gamma,
+        "n_stack": buffer.n_stack,
         **buffer.options(),
     }
 

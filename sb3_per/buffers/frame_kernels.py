@@ -1,0 +1,193 @@
+"""Compiled loops of ``FrameStore``: chains of frames, and a list of the free ones."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sb3_per.prioritization.compilation import kernel
+from sb3_per.prioritization.sum_tree import IntArray
+
+# What the counters hold: the first free frame or -1, `previous` being the links from one free frame
+# to the next; how many frames were ever used; how many rows were added.
+FREE, N_USED, N_ADDED = range(3)
+
+
+@kernel
+def find_frames(newest: IntArray, previous: IntArray, numbers: IntArray) -> None:
+    """Write the frames of each stack to ``numbers``, the oldest first; -1 where there is none."""
+    for i in range(len(newest)):
+        frame = newest[i]
+        for k in range(numbers.shape[1] - 1, -1, -1):
+            numbers[i, k] = frame
+            if frame >= 0:
+                frame = previous[frame]
+
+
+@kernel
+def copy_frames(
+    chunk: NDArray[np.uint8], first: int, numbers: IntArray, gathered: NDArray[np.uint8]
+) -> None:
+    """Copy the frames that are in a chunk, which begins with frame ``first``; zeros for -1."""
+    for i in range(numbers.shape[0]):
+        for k in range(numbers.shape[1]):
+            position = numbers[i, k] - first
+            target = gathered[i, k]
+            if numbers[i, k] < 0:
+                target[:] = 0
+            elif 0 <= position < len(chunk):
+                source = chunk[position]
+                for byte in range(len(source)):
+                    target[byte] = source[byte]
+
+
+@kernel
+def compare_stacks(
+    stacks: NDArray[np.uint8],
+    next_stacks: NDArray[np.uint8],
+    latest: NDArray[np.uint8],
+    follows: NDArray[np.bool_],
+    continues: NDArray[np.bool_],
+) -> None:
+    """
+    Find out which next stacks are their stacks shifted by a frame, and which stacks equal the
+    latest ones, if any; all of shape (n_envs, n_stack, n_bytes).
+    """
+    for env in range(len(stacks)):
+        follows[env] = True
+        for k in range(1, stacks.shape[1]):
+            follows[env] &= _are_equal(stacks[env, k], next_stacks[env, k - 1])
+        if len(latest):
+            continues[env] = True
+            for k in range(stacks.shape[1]):
+                continues[env] &= _are_equal(stacks[env, k], latest[env, k])
+
+
+@kernel
+def _are_equal(left: NDArray[np.uint8], right: NDArray[np.uint8]) -> bool:
+    difference = np.uint8(0)  # not a loop that may end early: those are not vectorised
+    for i in range(len(left)):
+        difference |= left[i] ^ right[i]
+    return bool(difference == 0)
+
+
+@kernel
+def choose_free(counters: IntArray, previous: IntArray, chosen: IntArray) -> None:
+    """Write free frames to ``chosen``, those that were used before first; nothing else changes."""
+    frame, unused = counters[FREE], counters[N_USED]
+    for i in range(len(chosen)):
+        if frame >= 0:
+            chosen[i] = frame
+            frame = previous[frame]
+        else:
+            chosen[i] = unused
+            unused += 1
+
+
+@kernel
+def store_row(
+    counters: IntArray,
+    links: tuple[IntArray, IntArray, IntArray],
+    n_stack: int,
+    n_added: int,
+    frees_row: bool,
+    new: tuple[IntArray, IntArray, NDArray[np.bool_]],
+) -> None:
+    """
+    Link the frames that ``choose_free`` has chosen, and free those that only the overwritten row
+    had. All at once: a signal is handled before or after it.
+
+    :param links: ``previous``, ``newest`` and ``following`` of ``FrameStore``.
+    :param frees_row: Whether the overwritten row, if any, still has its frames.
+    :param new: For each environment how many frames are new; these frames; for each environment
+        whether they continue the row before.
+    """
+    previous, newest, following = links
+    n_new, chosen, continues = new
+    n_rows, n_envs = newest.shape
+    row = n_added % n_rows
+    for _ in range(len(chosen)):
+        if counters[FREE] >= 0:
+            counters[FREE] = previous[counters[FREE]]
+        else:
+            counters[N_USED] += 1
+    position = 0
+    for env in range(n_envs):
+        frame = following[row - 1, env] if continues[env] else -1
+        if frees_row and n_added >= n_rows:
+            _free_row(counters, links, n_stack, (row, env), continues[env])
+        for _ in range(n_new[env]):
+            previous[chosen[position]] = frame
+            frame = chosen[position]
+            position += 1
+        newest[row, env] = previous[frame]
+        following[row, env] = frame
+    counters[N_ADDED] = n_added + 1
+
+
+@kernel
+def _free_row(
+    counters: IntArray,
+    links: tuple[IntArray, IntArray, IntArray],
+    n_stack: int,
+    place: tuple[int, int],
+    only_row_continues: bool,
+) -> None:
+    """
+    Free the frames of the oldest transition that the transition after it does not have: the oldest
+    one within an episode, all at its end.
+    """
+    previous, newest, following = links
+    row, env = place
+    row_after = (row + 1) % len(newest)
+    frame, is_continued = newest[row, env], only_row_continues
+    if row_after != row:
+        is_continued = newest[row_after, env] == following[row, env]
+    if not is_continued:
+        _free(counters, previous, following[row, env])
+    for k in range(n_stack):
+        if frame < 0:
+            break
+        frame_before = previous[frame]
+        if not is_continued or k == n_stack - 1:
+            _free(counters, previous, frame)
+        frame = frame_before
+
+
+@kernel
+def _free(counters: IntArray, previous: IntArray, frame: int) -> None:
+    previous[frame] = counters[FREE]
+    counters[FREE] = frame
+
+
+@kernel
+def find_free(
+    counters: IntArray,
+    previous: IntArray,
+    newest: IntArray,
+    following: IntArray,
+    n_stack: int,
+    n_added: int,
+) -> None:
+    """List the frames that no stored row has, the one that is overwritten next not counted."""
+    n_rows = len(newest)
+    is_used = np.zeros(counters[N_USED], dtype=np.bool_)
+    for row in range(min(n_added, n_rows)):
+        if row != n_added % n_rows:
+            for env in range(newest.shape[1]):
+                is_used[following[row, env]] = True
+                _mark(is_used, previous, newest[row, env], n_stack)
+    while counters[N_USED] > 0 and not is_used[counters[N_USED] - 1]:
+        counters[N_USED] -= 1
+    counters[FREE] = -1
+    for frame in range(counters[N_USED] - 1, -1, -1):
+        if not is_used[frame]:
+            _free(counters, previous, frame)
+    counters[N_ADDED] = n_added
+
+
+@kernel
+def _mark(is_used: NDArray[np.bool_], previous: IntArray, frame: int, n_stack: int) -> None:
+    for _ in range(n_stack):
+        if frame < 0:
+            break
+        is_used[frame] = True
+        frame = previous[frame]

@@ -1,0 +1,265 @@
+"""Observations of stacked frames, of which each frame is stored once."""
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+from stable_baselines3.common.preprocessing import is_image_space
+
+from sb3_per.buffers.frame_kernels import (
+    N_ADDED,
+    N_USED,
+    choose_free,
+    compare_stacks,
+    copy_frames,
+    find_frames,
+    find_free,
+    store_row,
+)
+from sb3_per.prioritization.sum_tree import IntArray
+from sb3_per.rules import require
+
+try:
+    import psutil  # type: ignore[import-untyped]  # it has no types
+except ImportError:  # SB3 does not require it either
+    psutil = None
+
+Frames = NDArray[np.uint8]
+
+_HOW_TO_TURN_OFF = "leave n_stack out to store whole observations"
+
+
+class FrameStore:
+    """
+    Observations and next observations of a replay buffer, by slot.
+
+    An observation is ``n_stack`` frames, as ``VecFrameStack`` stacks them. Each frame is stored
+    once, with a link to the frame before it. A slot names the newest frame of its observation and
+    of its next observation; the links lead to the others, and zeros stand for frames before the
+    first one of an episode. An episode takes a frame for each step and one for its last
+    observation.
+
+    Invariants: what is gathered equals what was added, byte for byte, since ``add`` compares all
+    of it; the frames of stored transitions are never overwritten by those of other transitions.
+
+    Rare cases: if episodes are so short that the frames need more memory than was reserved, more is
+    reserved, so no transition is lost. An observation that does not continue from the transition
+    before it begins a new chain of frames.
+
+    :param n_rows: Rows of the buffer.
+    :param n_envs: Environments; a slot is ``row * n_envs + env``.
+    :param space: Of the stacked observations.
+    :param n_stack: Frames in an observation, at least 2.
+    :raises ValueError: for a space that has no such stacks.
+    """
+
+    def __init__(self, n_rows: int, n_envs: int, space: spaces.Space[Any], n_stack: int) -> None:
+        self.n_stack = n_stack
+        self.shape, self.dtype, self.channels_first = layout_of(space, n_stack)
+        self.n_bytes = math.prod(self.shape) * self.dtype.itemsize // n_stack  # of a frame
+        # Linux gives memory to zeros when they are first written, here and in SB3's buffers.
+        self.newest = np.zeros((n_rows, n_envs), dtype=np.int64)  # frames of observations
+        self.following = np.zeros((n_rows, n_envs), dtype=np.int64)  # of next observations
+        n_slots = n_rows * n_envs
+        # Episodes of one step, whose first observation is no reset's, and one row in addition.
+        self.max_frames = (n_stack + 1) * (n_slots + n_envs)
+        self.previous = np.zeros(self.max_frames, dtype=np.int64)
+        self.chunks = [self._new_chunk(n_slots + n_slots // 64 + (n_stack + 1) * n_envs)]
+        self._n_more = max(n_slots // 16, (n_stack + 1) * n_envs)
+        self.counters = np.array([-1, 0, 0], dtype=np.int64)
+
+    def _new_chunk(self, n_frames: int) -> Frames:
+        return np.zeros((n_frames, self.n_bytes), dtype=np.uint8)
+
+    @property
+    def nbytes(self) -> int:
+        """How much memory a full store takes, if few episodes are shorter than 64 steps."""
+        per_frame = self.n_bytes + self.previous.itemsize
+        return len(self.chunks[0]) * per_frame + self.newest.nbytes + self.following.nbytes
+
+    @property
+    def n_frames(self) -> int:
+        """How many of the first frames are in use, or have been."""
+        return int(self.counters[N_USED])
+
+    def storage(self, n_rows: int) -> dict[str, NDArray[Any]]:
+        """Return views of all that belongs to the first rows, by name."""
+        views: dict[str, NDArray[Any]] = {}
+        first = 0
+        for i, chunk in enumerate(self.chunks):
+            if i == 0 or first < self.n_frames:
+                views[f"frames/{i}"] = chunk[: self.n_frames - first]
+            first += len(chunk)
+        return {
+            **views,
+            "frames/previous": self.previous[: self.n_frames],
+            "frames/newest": self.newest[:n_rows],
+            "frames/following": self.following[:n_rows],
+        }
+
+    def restore(self, n_frames: Any) -> None:
+        """
+        Make room for stored frames, to be filled in by ``storage``.
+
+        :raises ValueError: unless so many frames can be in a store of this size.
+        """
+        is_number = isinstance(n_frames, int) and 0 <= n_frames <= self.max_frames
+        require(is_number, f"n_frames must lie in [0, {self.max_frames}]", n_frames)
+        self._reserve(n_frames)
+        # `add` finds out which frames are free, since it is told another number of rows.
+        self.counters[:] = -1, n_frames, -1
+
+    def check(self, n_rows: int) -> None:
+        """
+        Check what was filled in for the first rows.
+
+        :raises ValueError: if it names a frame that there is none of.
+        """
+        for name in ("newest", "following", "previous"):
+            part = self.previous[: self.n_frames] if name == "previous" else getattr(self, name)
+            frames = part[:n_rows] if name != "previous" else part
+            lowest = -1 if name == "previous" else 0
+            fits = frames.size == 0 or lowest <= frames.min() <= frames.max() < self.n_frames
+            require(fits, f"{name} frames must lie in [{lowest}, {self.n_frames})", frames)
+
+    def observations(self, slots: IntArray) -> NDArray[Any]:
+        """Return the observations in slots, shape (B, ...)."""
+        return self._stacks(self.newest.take(slots))
+
+    def next_observations(self, slots: IntArray) -> NDArray[Any]:
+        """Return the next observations in slots, shape (B, ...)."""
+        return self._stacks(self.following.take(slots))
+
+    def add(self, n_added: int, observations: Any, next_observations: Any) -> None:
+        """
+        Store the observations of one row.
+
+        :param n_added: How many rows were added before this one, since the buffer was empty.
+        :param observations: Shape (n_envs, ...).
+        :param next_observations: Shape (n_envs, ...).
+        :raises ValueError: if they are not stacks of frames; nothing has changed then.
+        """
+        n_rows, n_envs = self.newest.shape
+        row = n_added % n_rows
+        # Unequal after `reset`, after loading, and if an exception has stopped the buffer's `add`.
+        is_known = bool(self.counters[N_ADDED] == n_added)
+        stacks, next_stacks = self._as_frames(observations), self._as_frames(next_observations)
+        follows, continues = np.empty(n_envs, dtype=bool), np.zeros(n_envs, dtype=bool)
+        has_previous = n_added > 0 and (is_known or n_rows > 1)
+        latest = self._gather(self.following[row - 1]) if has_previous else stacks[:0]
+        compare_stacks(stacks, next_stacks, latest, follows, continues)
+        self._require_stacks(follows)
+        if not is_known:
+            find_free(
+                self.counters, self.previous, self.newest, self.following, self.n_stack, n_added
+            )
+        n_new = np.where(continues, 0, _n_kept(stacks)) + 1
+        chosen = np.empty(n_new.sum(), dtype=np.int64)
+        choose_free(self.counters, self.previous, chosen)
+        self._reserve(int(chosen.max()) + 1)
+        # The frames come first: until `store_row` has run, which nothing interrupts, they are free.
+        end = 0
+        for env, n in enumerate(n_new):
+            end += n
+            self._write(chosen[end - n : end - 1], stacks[env, self.n_stack - n + 1 :])
+            self._write(chosen[end - 1 : end], next_stacks[env, -1:])
+        links = (self.previous, self.newest, self.following)
+        store_row(self.counters, links, self.n_stack, n_added, is_known, (n_new, chosen, continues))
+
+    def _require_stacks(self, follows: NDArray[np.bool_]) -> None:
+        axis = "first" if self.channels_first else "last"
+        rule = (
+            f"n_stack={self.n_stack} needs observations of {self.n_stack} frames that are stacked "
+            f"along the {axis} axis, as by VecFrameStack: a next observation must be its "
+            f"observation without the oldest frame, with a new one behind ({_HOW_TO_TURN_OFF})"
+        )
+        require(bool(follows.all()), rule, f"others from environment {int(follows.argmin())}")
+
+    def _as_frames(self, observations: Any) -> Frames:
+        """Return observations as bytes, oldest frame first, shape (n_envs, n_stack, n_bytes)."""
+        n_envs = self.newest.shape[1]
+        stacks = np.broadcast_to(np.asarray(observations, self.dtype), (n_envs, *self.shape))
+        if not self.channels_first:
+            channels = (self.n_stack, self.shape[-1] // self.n_stack)
+            stacks = np.moveaxis(stacks.reshape(n_envs, *self.shape[:-1], *channels), -2, 1)
+        return np.ascontiguousarray(stacks).reshape(n_envs, self.n_stack, -1).view(np.uint8)
+
+    def _stacks(self, newest: IntArray) -> NDArray[Any]:
+        """Return the observations that end with some frames."""
+        frames = self._gather(newest).view(self.dtype)
+        if self.channels_first:
+            return frames.reshape(-1, *self.shape)
+        n_channels = self.shape[-1] // self.n_stack
+        frames = frames.reshape(-1, self.n_stack, *self.shape[:-1], n_channels)
+        return np.moveaxis(frames, 1, -2).reshape(-1, *self.shape)
+
+    def _gather(self, newest: IntArray) -> Frames:
+        """Return the frames up to the newest, as bytes, shape (B, n_stack, n_bytes)."""
+        numbers = np.empty((len(newest), self.n_stack), dtype=np.int64)
+        find_frames(newest, self.previous, numbers)
+        gathered = np.empty((*numbers.shape, self.n_bytes), dtype=np.uint8)
+        first = 0
+        for chunk in self.chunks:
+            copy_frames(chunk, first, numbers, gathered)
+            first += len(chunk)
+        return gathered
+
+    def _write(self, numbers: IntArray, frames: Frames) -> None:
+        for number, frame in zip(numbers.tolist(), frames, strict=True):
+            position = number
+            for chunk in self.chunks:
+                if position < len(chunk):
+                    chunk[position] = frame
+                    break
+                position -= len(chunk)
+
+    def _reserve(self, n_frames: int) -> None:
+        # Chunks are not moved when more are needed: another thread may be reading them.
+        while sum(map(len, self.chunks)) < n_frames:
+            self.chunks.append(self._new_chunk(self._n_more))
+
+
+def _n_kept(stacks: Frames) -> IntArray:
+    """Return how many frames are left without the zeros in front, at least 1, shape (n_envs,)."""
+    n_stack = stacks.shape[1]
+    is_frame = np.any(stacks[:, :-1], axis=2)  # (n_envs, n_stack - 1)
+    n_kept: IntArray = np.where(is_frame.any(axis=1), n_stack - is_frame.argmax(axis=1), 1)
+    return n_kept
+
+
+def layout_of(
+    space: spaces.Space[Any], n_stack: int
+) -> tuple[tuple[int, ...], np.dtype[Any], bool]:
+    """
+    Return shape and type of stacked observations, and whether channels come first.
+
+    :raises ValueError: for a space that cannot be of such observations.
+    """
+    rule = f"n_stack={n_stack} needs Box observations ({_HOW_TO_TURN_OFF})"
+    if not isinstance(space, spaces.Box) or not space.shape:
+        raise ValueError(f"{rule}, got {space}")
+    shape = space.shape
+    # As SB3 decides whether an image is to be transposed.
+    channels_first = is_image_space(space) and shape[0] == min(shape)
+    if shape[0 if channels_first else -1] % n_stack:
+        channels_first = not channels_first
+    n_channels = shape[0 if channels_first else -1]
+    rule = f"n_stack={n_stack} must divide the number of channels ({_HOW_TO_TURN_OFF})"
+    require(n_channels % n_stack == 0, rule, shape)
+    return shape, np.dtype(space.dtype), channels_first
+
+
+def warn_if_too_large(n_bytes: int) -> None:
+    """Warn, as SB3's buffers do, if a buffer needs more memory than is free."""
+    if psutil is None:
+        return
+    free = psutil.virtual_memory().available
+    if n_bytes > free:
+        warnings.warn(
+            f"this system does not seem to have enough memory for the replay buffer: it needs "
+            f"{n_bytes / 1e9:.2f} GB when it is full, and {free / 1e9:.2f} GB are free",
+            stacklevel=5,
+        )
