@@ -22,10 +22,11 @@ class CheckBuffer(BaseCallback):
 
 def check(buffer) -> None:
     """In time proportional to the buffer's size."""
+    buffer.hand_over_new_rows()
     shares = buffer.prioritization.probabilities(np.arange(buffer.n_slots))
     n_drawn = np.count_nonzero(shares)
     if n_drawn != buffer.n_sampleable:
-        raise RuntimeError(f"{n_drawn} slots can be drawn, {buffer.n_sampleable} should be")
+        raise RuntimeError(f"{n_drawn} slots can be sampled, {buffer.n_sampleable} should be")
     if buffer.n_sampleable and not np.isclose(shares.sum(), 1, rtol=1e-9):
         raise RuntimeError(f"the probabilities add up to {shares.sum()}")
 

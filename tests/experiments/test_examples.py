@@ -62,7 +62,7 @@ def test_a_slot_that_cannot_be_drawn_is_found():
 
     buffer.prioritization.remove(np.array([1]))
 
-    with pytest.raises(RuntimeError, match="2 slots can be drawn, 3 should be"):
+    with pytest.raises(RuntimeError, match="2 slots can be sampled, 3 should be"):
         check_during_training.check(buffer)
 
 
