@@ -20,8 +20,7 @@ class CheckBuffer(BaseCallback):
         return True
 
 
-def check(buffer) -> None:
-    """In time proportional to the buffer's size."""
+def check(buffer) -> None:  # in time proportional to the buffer's size
     buffer.hand_over_new_rows()
     shares = buffer.prioritization.probabilities(np.arange(buffer.n_slots))
     n_drawn = np.count_nonzero(shares)
