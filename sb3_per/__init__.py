@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sb3_per.algorithms.tqc import PERTQC
     from sb3_per.buffers import (
         PrioritizedDictReplayBuffer,
+        PrioritizedHerReplayBuffer,
         PrioritizedReplayBuffer,
         PrioritizedReplayBufferSamples,
     )
@@ -37,6 +38,7 @@ __all__ = [
     "CheckpointCallback",
     "PERCrossQ",
     "PrioritizedDictReplayBuffer",
+    "PrioritizedHerReplayBuffer",
     "PrioritizedReplayBuffer",
     "PrioritizedReplayBufferSamples",
     "__version__",
@@ -58,6 +60,7 @@ _MODULES = {
     "PERTQC": "algorithms.tqc",
     "CheckpointCallback": "saving.checkpoint",
     "PrioritizedDictReplayBuffer": "buffers",
+    "PrioritizedHerReplayBuffer": "buffers",
     "PrioritizedReplayBuffer": "buffers",
     "PrioritizedReplayBufferSamples": "buffers",
     "latest_checkpoint": "saving.checkpoint",

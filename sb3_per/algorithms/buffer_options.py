@@ -7,6 +7,7 @@ from typing import Any
 from gymnasium import spaces
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
+from sb3_per.buffers.her import PrioritizedHerReplayBuffer, require_goals
 from sb3_per.buffers.prioritized import (
     OPTION_NAMES,
     PrioritizedDictReplayBuffer,
@@ -39,6 +40,7 @@ _GIVEN_BY_SB3 = (
     "buffer_size",
     "observation_space",
     "action_space",
+    "env",
     "device",
     "n_envs",
     "optimize_memory_usage",
@@ -72,13 +74,15 @@ def resolve_buffer_class(
     # A saved model names the class that it had, and a YAML file may serve all observation spaces.
     if named is None or named is PrioritizedReplayBuffer:
         return default
+    if issubclass(named, PrioritizedHerReplayBuffer):
+        require_goals(observation_space)
     if issubclass(named, default) and issubclass(named, PrioritizedDictReplayBuffer) == has_dict:
         return named
     raise ValueError(
         f"replay_buffer_class must be {default.__name__} or a subclass of it for these "
-        f"observations (for uniform or hindsight replay, use SB3's algorithm; to continue one of "
-        f"SB3's models, load it with replay_buffer_class={default.__name__}), "
-        f"got {named.__name__}"
+        f"observations (for hindsight replay, PrioritizedHerReplayBuffer; for uniform replay, use "
+        f"SB3's algorithm; to continue one of SB3's models, load it with "
+        f"replay_buffer_class={default.__name__}), got {named.__name__}"
     )
 
 

@@ -21,6 +21,7 @@ from sb3_per.algorithms.buffer_options import (
     resolve_buffer_class,
 )
 from sb3_per.algorithms.metrics import Metrics
+from sb3_per.buffers.her import PrioritizedHerReplayBuffer, require_compute_reward
 from sb3_per.buffers.prioritized import PrioritizedReplayBuffer
 from sb3_per.rules import require, require_fraction, require_positive
 
@@ -87,6 +88,8 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         self.replay_buffer_class = resolve_buffer_class(
             self.replay_buffer_class, self.observation_space
         )
+        if issubclass(self.replay_buffer_class, PrioritizedHerReplayBuffer):
+            require_compute_reward(self.env)
         # SB3 does not pass n_steps and gamma to a buffer class that is named, and warns about
         # n_steps > 1. So both go into the buffer's options, and SB3 sees n_steps=1 meanwhile.
         given = self.replay_buffer_kwargs, self.n_steps
@@ -166,7 +169,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         :raises ValueError: if the file does not hold a buffer with priorities of the model's shape;
             the model keeps its own.
         """
-        own = self.replay_buffer
+        own: Any = getattr(self, "replay_buffer", None)  # users delete it first, to save memory
         try:
             super().load_replay_buffer(path, truncate_last_traj)
             loaded = self.replay_buffer
@@ -202,6 +205,8 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         buffer.device = self.device
         if self._last_obs is not None and buffer is not self.replay_buffer:
             self._end_episodes_of(buffer)
+        if isinstance(buffer, PrioritizedHerReplayBuffer):
+            buffer.continue_with(self.env)
         if buffer.buffer_size != max(self.buffer_size // self.n_envs, 1):
             warnings.warn(
                 f"buffer_size is now {buffer.n_slots}, the loaded buffer's, instead of "

@@ -1,5 +1,6 @@
 """Replay buffers that sample by priority."""
 
+from sb3_per.buffers.her import PrioritizedHerReplayBuffer
 from sb3_per.buffers.prioritized import (
     PrioritizedDictReplayBuffer,
     PrioritizedReplayBuffer,
@@ -8,6 +9,7 @@ from sb3_per.buffers.prioritized import (
 
 __all__ = [
     "PrioritizedDictReplayBuffer",
+    "PrioritizedHerReplayBuffer",
     "PrioritizedReplayBuffer",
     "PrioritizedReplayBufferSamples",
 ]

@@ -15,7 +15,7 @@ from sb3_per.buffers.arguments import as_slots, as_td_errors, check_update, refu
 from sb3_per.buffers.storage import SlotDictReplayBuffer, SlotReplayBuffer
 from sb3_per.buffers.upgrade import upgrade_buffer_state
 from sb3_per.prioritization.base import Prioritization
-from sb3_per.prioritization.sampler import PrioritizedSampler
+from sb3_per.prioritization.sampler import PrioritizedSampler, SampledBatch
 from sb3_per.prioritization.sampling import SamplingScheme
 from sb3_per.prioritization.sum_tree import IntArray
 from sb3_per.rules import require, require_fraction
@@ -288,6 +288,12 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         :return: The batch, with ``weights`` for the loss and ``slots`` for ``update_priorities``.
         :raises ValueError: if the buffer holds too few transitions; nothing has changed then.
         """
+        slots, weights = self._sample_slots(batch_size, beta)
+        transitions = self.gather(slots, env)
+        return PrioritizedReplayBufferSamples(*transitions, self._tensor(weights), slots)
+
+    def _sample_slots(self, batch_size: int, beta: float | None) -> SampledBatch:
+        """Check the arguments of ``sample``, and return slots, (B,), and weights, (B, 1)."""
         self.hand_over_new_rows()
         n_sampleable = self.sampler.n_sampleable
         n_needed = 1 if self.scheme.replacement else batch_size
@@ -298,12 +304,11 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             beta = self._beta
         else:
             require_fraction("beta", beta)
-        slots, weights = self.sampler.sample(batch_size, beta)
+        sampled = self.sampler.sample(batch_size, beta)
         self._batches_without_update += 1
         if self._batches_without_update == BATCHES_BEFORE_WARNING:
             self._warn_without_updates()
-        transitions = self.gather(slots, env)
-        return PrioritizedReplayBufferSamples(*transitions, self._tensor(weights), slots)
+        return sampled
 
     def update_priorities(
         self, slots: ArrayLike | th.Tensor, td_errors: ArrayLike | th.Tensor
@@ -353,7 +358,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             "update priorities: use the algorithm of sb3_per in their place (sb3_per.PERDQN for "
             "DQN), or multiply the loss by batch.weights and call "
             "buffer.update_priorities(batch.slots, td_errors) after each gradient step.",
-            stacklevel=3,
+            stacklevel=4,
         )
 
 

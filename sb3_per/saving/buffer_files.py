@@ -65,8 +65,9 @@ def save_buffer(buffer: PrioritizedReplayBuffer, path: str | os.PathLike[str]) -
 
     :param buffer: One of ours; only ``save_replay_buffer`` can store subclasses.
     :param path: Where to, suffix and all.
-    :raises ValueError: for a subclass, a space that has no JSON form, a random generator that is
-        not NumPy's, or a prioritization of your own that does not offer its state.
+    :raises ValueError: for a subclass, ``PrioritizedHerReplayBuffer`` among them, a space that has
+        no JSON form, a random generator that is not NumPy's, or a prioritization of your own
+        that does not offer its state.
     """
     header, members = pack_buffer(buffer)
     write_archive(path, {"format": FORMAT, "version": VERSION, **header}, members)
@@ -94,6 +95,7 @@ def pack_buffer(buffer: PrioritizedReplayBuffer) -> tuple[dict[str, Any], dict[s
     """Return what an archive needs of a buffer: the part of the header, and arrays as views."""
     name = type(buffer).__name__
     rule = f"only {' and '.join(_KINDS)} can be stored without pickle, no subclass"
+    rule += " (save_replay_buffer pickles any buffer)"
     require(_KINDS.get(name) is type(buffer), rule, name)
     require(buffer.n_slots <= MAX_SLOTS, f"only {MAX_SLOTS} slots can be stored", buffer.n_slots)
     buffer.hand_over_new_rows()

@@ -10,7 +10,11 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from sb3_per.algorithms.dqn import PERDQN
 from sb3_per.algorithms.sac import PERSAC
 from sb3_per.algorithms.td3 import PERDDPG, PERTD3
-from sb3_per.buffers.prioritized import PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
+from sb3_per.buffers import (
+    PrioritizedDictReplayBuffer,
+    PrioritizedHerReplayBuffer,
+    PrioritizedReplayBuffer,
+)
 from sb3_per.envs.registration import register as register_envs
 from sb3_per.rules import require
 from sb3_per.zoo.search_space import converter_of, sampler_of
@@ -29,7 +33,7 @@ if importlib.util.find_spec("sb3_contrib") is not None:  # RL-Zoo brings it
     ALGORITHMS |= {"per_qrdqn": PERQRDQN, "per_tqc": PERTQC, "per_crossq": PERCrossQ}
 # RL-Zoo's names of the algorithms that ours are based on.
 BASES = {name: name.removeprefix("per_") for name in ALGORITHMS}
-_BUFFERS = (PrioritizedReplayBuffer, PrioritizedDictReplayBuffer)
+_BUFFERS = (PrioritizedReplayBuffer, PrioritizedDictReplayBuffer, PrioritizedHerReplayBuffer)
 
 
 def register() -> None:

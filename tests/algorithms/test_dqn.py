@@ -597,6 +597,16 @@ def test_a_model_tells_of_the_buffer_that_it_goes_on_with(tmp_path):
         again.load_replay_buffer(tmp_path / "buffer.pkl")
 
 
+def test_a_buffer_may_be_deleted_before_another_one_is_loaded(tmp_path):
+    model = make().learn(60)
+    model.save_replay_buffer(tmp_path / "buffer.pkl")
+    del model.replay_buffer
+
+    model.load_replay_buffer(tmp_path / "buffer.pkl")
+
+    assert model.replay_buffer.size() == 60
+
+
 def test_the_buffer_of_another_class_changes_no_options(tmp_path):
     class Mine(PrioritizedReplayBuffer):
         def __init__(self, *args, **kwargs):

@@ -17,6 +17,7 @@ from examples import (
     custom_priorities,
     dict_observations,
     first_rewards,
+    hindsight,
     image_observations,
     long_run,
     overestimation,
@@ -90,6 +91,13 @@ def test_the_goal_is_reached_with_dict_observations(capsys):
 
     percent = int(re.search(r"(\d+)%", capsys.readouterr().out).group(1))
     assert percent > 75
+
+
+def test_bits_are_set_with_hindsight(capsys):
+    solved = hindsight.main(total_timesteps=500, n_bits=4)
+
+    assert f"all 4 bits set in {solved:.0%} of 50 episodes" in capsys.readouterr().out
+    assert solved > 0.75
 
 
 def test_a_resumed_run_makes_the_same_steps(capsys):

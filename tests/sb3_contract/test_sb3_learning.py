@@ -98,11 +98,11 @@ def test_stacked_frames_are_learned_from(kind):
     assert model.replay_buffer.observations.shape[-1] == 12
 
 
-def test_hindsight_replay_is_refused_with_a_way_out():
+def test_hindsight_replay_without_priorities_is_refused_with_a_way_out():
     env = BitFlippingEnv(n_bits=3)
     make(DQN, env, "MultiInputPolicy", replay_buffer_class=HerReplayBuffer)
 
-    with pytest.raises(ValueError, match=r"hindsight replay, use SB3's algorithm.* got HerReplay"):
+    with pytest.raises(ValueError, match=r"hindsight replay, PrioritizedHer.* got HerReplay"):
         make(PERDQN, env, "MultiInputPolicy", replay_buffer_class=HerReplayBuffer)
 
 

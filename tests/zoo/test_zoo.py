@@ -18,10 +18,12 @@ from builders import probabilities_in
 from rl_zoo3 import exp_manager, hyperparams_opt
 from rl_zoo3.exp_manager import ExperimentManager
 from stable_baselines3 import DQN
+from stable_baselines3.common.envs import BitFlippingEnv
 
 from sb3_per import (
     PERDQN,
     PrioritizedDictReplayBuffer,
+    PrioritizedHerReplayBuffer,
     PrioritizedReplayBuffer,
     cli,
     zoo,
@@ -76,6 +78,7 @@ def test_registering_reaches_every_table_that_rl_zoo_reads():
     assert exp_manager.HYPERPARAMS_CONVERTER["per_dqn"] is convert_per_dqn
     assert exp_manager.PrioritizedReplayBuffer is PrioritizedReplayBuffer
     assert exp_manager.PrioritizedDictReplayBuffer is PrioritizedDictReplayBuffer
+    assert exp_manager.PrioritizedHerReplayBuffer is PrioritizedHerReplayBuffer
 
 
 @pytest.mark.parametrize("name", [name for name in zoo.ALGORITHMS if name != "per_dqn"])
@@ -109,6 +112,35 @@ def test_every_search_trains_what_its_stored_trial_is_converted_to(name, study):
         assert {"alpha", "prioritization"} <= trained["replay_buffer_kwargs"].keys()
         assert 0 <= trained["beta_initial"] <= 1
         assert "double_q" not in trained
+
+
+def test_hindsight_replay_is_trained_and_watched_from_a_yaml_file(tmp_path, monkeypatch):
+    spec = gym.envs.registration.EnvSpec("BitFlipping-v0", lambda **_: BitFlippingEnv(n_bits=4))
+    monkeypatch.setitem(gym.registry, "BitFlipping-v0", spec)
+    section = {
+        "n_timesteps": 60,
+        "policy": "MultiInputPolicy",
+        "replay_buffer_class": "PrioritizedHerReplayBuffer",
+        "replay_buffer_kwargs": "dict(n_sampled_goal=2, alpha=0.5)",
+    }
+    (tmp_path / "her.yml").write_text(yaml.safe_dump({"BitFlipping-v0": section}))
+    manager = experiment(
+        tmp_path,
+        "BitFlipping-v0",
+        config=str(tmp_path / "her.yml"),
+        hyperparams={"learning_starts": 20},
+    )
+
+    model, used = manager.setup_experiment()
+    manager.learn(model)
+    manager.save_trained_model(model)
+
+    assert type(model.replay_buffer) is PrioritizedHerReplayBuffer
+    assert (model.replay_buffer.n_sampled_goal, model.replay_buffer.alpha) == (2, 0.5)
+    assert model._n_updates > 0
+    assert "HerReplayBuffer" in used["replay_buffer_class"]  # what `enjoy` looks for
+    arguments = ["enjoy", "--algo", "per_dqn", "--env", "BitFlipping-v0", "-f", str(tmp_path)]
+    cli.main([*arguments, "-n", "20", "--no-render", "--device", "cpu"])
 
 
 def test_a_name_that_is_taken_is_left_alone(monkeypatch):

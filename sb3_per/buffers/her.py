@@ -1,0 +1,320 @@
+"""Hindsight experience replay (HER) with priorities."""
+
+from collections.abc import Callable
+from numbers import Integral
+from typing import Any, Literal
+
+import numpy as np
+import torch as th
+from gymnasium import spaces
+from numpy.typing import NDArray
+from stable_baselines3.common.vec_env import VecEnv, VecNormalize
+from stable_baselines3.her.goal_selection_strategy import (
+    KEY_TO_GOAL_STRATEGY,
+    GoalSelectionStrategy,
+)
+from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
+
+from sb3_per.buffers.prioritized import PrioritizedDictReplayBuffer, PrioritizedReplayBufferSamples
+from sb3_per.prioritization.base import Prioritization
+from sb3_per.prioritization.sum_tree import IntArray
+from sb3_per.rules import require
+from sb3_per.signatures import explain_unknown_arguments
+
+GOALS = ("achieved_goal", "desired_goal")
+
+
+class _ConfiguredBuffer(PrioritizedDictReplayBuffer):
+    """
+    A buffer that finds its options in an attribute.
+
+    ``HerReplayBuffer`` calls the constructor of the next class with the arguments of
+    ``DictReplayBuffer`` alone.
+    """
+
+    _given: dict[str, Any]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{**kwargs, **self.__dict__.pop("_given")})
+
+
+class PrioritizedHerReplayBuffer(HerReplayBuffer, _ConfiguredBuffer):
+    """
+    A ``HerReplayBuffer`` that samples transitions by priority, for the prioritized algorithms.
+
+    The priority belongs to the stored transition, whatever goal it was replayed with: a TD error
+    computed with a new goal also decides how often the transition is replayed with its own.
+
+    A transition can be sampled when its episode has ended, and until the episode's first transition
+    is overwritten. Which part of a batch gets new goals does not depend on priority. As in
+    ``HerReplayBuffer``, it is the last ``int(her_ratio * batch_size)`` transitions of the batch.
+
+    The random numbers are the buffer's own, those of the goals included, and are saved with it. It
+    must not be sampled while another thread adds transitions. ``save_replay_buffer`` stores it;
+    ``save_buffer`` and checkpoints refuse it.
+
+    The arguments of ``HerReplayBuffer`` come first, in its order, and mean the same; then the
+    options of ``PrioritizedReplayBuffer``.
+
+    :param env: The environments, whose ``compute_reward`` gives the rewards for new goals; an
+        algorithm passes its own.
+    :param optimize_memory_usage: Must be False.
+    :param n_sampled_goal: How many transitions get a new goal for each one that keeps its goal.
+    :param goal_selection_strategy: Where new goals come from: ``"future"`` (this step of the
+        episode or a later one), ``"final"`` (the last step) or ``"episode"`` (any step).
+    :param copy_info_dict: Store ``infos`` and pass them to ``compute_reward``.
+    :param n_steps: Must be 1.
+    :param gamma: Not used with one-step returns.
+    :raises ValueError: for an option out of its range, and for environments without goals.
+    """
+
+    @explain_unknown_arguments({})
+    def __init__(
+        self,
+        buffer_size: int,
+        observation_space: spaces.Dict,
+        action_space: spaces.Space[Any],
+        env: VecEnv,
+        device: th.device | str = "auto",
+        n_envs: int = 1,
+        optimize_memory_usage: bool = False,
+        handle_timeout_termination: bool = True,
+        n_sampled_goal: int = 4,
+        goal_selection_strategy: GoalSelectionStrategy | str = "future",
+        copy_info_dict: bool = False,
+        *,
+        n_steps: int = 1,
+        gamma: float = 0.99,
+        prioritization: str | Callable[..., Prioritization] = "proportional",
+        prioritization_kwargs: dict[str, Any] | None = None,
+        alpha: float = 0.6,
+        beta: float = 0.4,
+        eps: float = 1e-6,
+        td_error_clip: float | Literal["loss"] | None = None,
+        uniform_share: float = 0.0,
+        initial_priority: float = 1.0,
+        new_priority: Literal["max_seen", "max_stored"] = "max_seen",
+        weight_normalization: Literal["batch", "buffer", "mean", "none"] = "batch",
+        stratified: bool = True,
+        replacement: bool = True,
+    ) -> None:
+        require_goals(observation_space)
+        require_compute_reward(env)
+        require_replayable(n_sampled_goal, n_steps, optimize_memory_usage)
+        strategy = as_strategy(goal_selection_strategy)
+        self._given = {
+            "gamma": gamma,
+            "prioritization": prioritization,
+            "prioritization_kwargs": prioritization_kwargs,
+            "alpha": alpha,
+            "beta": beta,
+            "eps": eps,
+            "td_error_clip": td_error_clip,
+            "uniform_share": uniform_share,
+            "initial_priority": initial_priority,
+            "new_priority": new_priority,
+            "weight_normalization": weight_normalization,
+            "stratified": stratified,
+            "replacement": replacement,
+        }
+        super().__init__(
+            buffer_size,
+            observation_space,
+            action_space,
+            env,
+            device=device,
+            n_envs=n_envs,
+            optimize_memory_usage=optimize_memory_usage,
+            handle_timeout_termination=handle_timeout_termination,
+            n_sampled_goal=n_sampled_goal,
+            goal_selection_strategy=strategy,
+            copy_info_dict=copy_info_dict,
+        )
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        _ConfiguredBuffer.__setstate__(self, state)
+        self.env = None  # it is not stored: see `set_env`
+
+    @property
+    def n_sampleable(self) -> int:
+        """How many slots hold a transition that can be sampled: N in the weights."""
+        return self.sampler.n_sampleable
+
+    def options(self) -> dict[str, Any]:
+        """Return the options of prioritization, except for its kind and beta, and those of HER."""
+        return {
+            **super().options(),
+            "n_sampled_goal": self.n_sampled_goal,
+            "goal_selection_strategy": self.goal_selection_strategy.name.lower(),
+            "copy_info_dict": self.copy_info_dict,
+        }
+
+    def add(  # type: ignore[override]  # as HerReplayBuffer
+        self,
+        obs: dict[str, NDArray[Any]],
+        next_obs: dict[str, NDArray[Any]],
+        action: NDArray[Any],
+        reward: NDArray[Any],
+        done: NDArray[Any],
+        infos: list[dict[str, Any]],
+    ) -> None:
+        """
+        Store one transition of every environment, as ``HerReplayBuffer.add``: an episode whose
+        first transition is overwritten cannot be sampled any more.
+        """
+        for env in np.flatnonzero(self.ep_length[self.pos]):
+            self.sampler.remove(self._slots_of_episode(self.pos, int(env)))
+        super().add(obs, next_obs, action, reward, done, infos)
+
+    def _compute_episode_length(self, env_idx: int) -> None:
+        # SB3 calls this wherever an episode ends.
+        super()._compute_episode_length(env_idx)
+        last = (self.pos - 1) % self.buffer_size
+        self.sampler.insert(self._slots_of_episode(last, env_idx))
+
+    def _slots_of_episode(self, row: int, env: int) -> IntArray:
+        """Return the slots of the episode that has a transition in this row, in order of time."""
+        steps = np.arange(self.ep_length[row, env])
+        rows = (self.ep_start[row, env] + steps) % self.buffer_size
+        slots: IntArray = rows * self.n_envs + env
+        return slots
+
+    def hand_over_new_rows(self) -> None:
+        """Do nothing: the sampler hears of an episode when it ends and when it is overwritten."""
+
+    def end_episodes(self) -> None:
+        """
+        Note that what comes next belongs to new episodes.
+
+        Episodes that had not ended count as cut by a time limit, and can be sampled.
+        """
+        super().end_episodes()
+        for env in np.flatnonzero(self._current_ep_start != self.pos):
+            self._compute_episode_length(int(env))
+
+    def continue_with(self, env: VecEnv | None) -> None:
+        """
+        Take the rewards for new goals from these environments from now on.
+
+        If they are other ones, episodes that had not ended count as cut by a time limit.
+        """
+        if env is not self.env:
+            self.end_episodes()
+            self.env = env
+
+    def reset(self) -> None:
+        """Empty the buffer. The random numbers go on; TD errors that are awaited will be late."""
+        super().reset()
+        self.ep_length[:] = 0
+        self._current_ep_start[:] = self.pos
+
+    def sample(  # type: ignore[override]  # see PrioritizedReplayBuffer
+        self, batch_size: int, env: VecNormalize | None = None, *, beta: float | None = None
+    ) -> PrioritizedReplayBufferSamples:
+        """
+        Sample a batch by priority, and give new goals to a part of it.
+
+        :param batch_size: B, how many transitions.
+        :param env: Normalizes observations and rewards, if given.
+        :param beta: Exponent of this batch's weights; None for the buffer's ``beta``.
+        :return: The batch: first the transitions with their own goals, then those with new ones.
+        :raises ValueError: if no episode has ended yet, or the buffer holds too few transitions;
+            nothing has changed then.
+        """
+        rule = "learning_starts must be larger than the first episode is long (with all "
+        rule += "environments counted), since HER only samples from episodes that have ended"
+        require(self.n_sampleable > 0, rule, f"a sample after {self.n_stored} steps")
+        slots, weights = self._sample_slots(batch_size, beta)
+        # Stratified batches are in order of slots or ranks, and priority must not decide which
+        # transitions get new goals.
+        order = self.generator.permutation(batch_size)
+        slots, weights = slots[order], weights[order]
+        n_virtual = int(self.her_ratio * batch_size)
+        parts: list[Any] = [self.gather(slots[: batch_size - n_virtual], env)]
+        if n_virtual > 0:
+            rows, envs = np.divmod(slots[batch_size - n_virtual :], self.n_envs)
+            parts.append(self._get_virtual_samples(rows, envs, env))
+        observations, actions, next_observations, dones, rewards = (
+            _concatenate([part[i] for part in parts]) for i in range(5)
+        )
+        return PrioritizedReplayBufferSamples(
+            observations,
+            actions,
+            next_observations,
+            dones,
+            rewards,
+            None,
+            self._tensor(weights),
+            slots,
+        )
+
+    def _sample_goals(self, batch_indices: IntArray, env_indices: IntArray) -> NDArray[Any]:
+        """
+        Return new goals for transitions, as ``HerReplayBuffer`` chooses them.
+
+        The random numbers are those of the buffer instead of NumPy's global ones, so a buffer that
+        was saved continues with the same batches.
+
+        :param batch_indices: Rows, shape (B,).
+        :param env_indices: Environments, shape (B,).
+        """
+        starts = self.ep_start[batch_indices, env_indices]
+        lengths = self.ep_length[batch_indices, env_indices]
+        if self.goal_selection_strategy is GoalSelectionStrategy.FINAL:
+            steps = lengths - 1
+        elif self.goal_selection_strategy is GoalSelectionStrategy.EPISODE:
+            steps = self.generator.integers(0, lengths)
+        else:
+            own_steps = (batch_indices - starts) % self.buffer_size
+            steps = self.generator.integers(own_steps, lengths)
+        rows = (starts + steps) % self.buffer_size
+        goals: NDArray[Any] = self.next_observations["achieved_goal"][rows, env_indices]
+        return goals
+
+
+def require_goals(observation_space: spaces.Space[Any]) -> None:
+    """:raises ValueError: unless observations are those of a goal environment."""
+    parts = observation_space.spaces if isinstance(observation_space, spaces.Dict) else {}
+    has_goals = all(name in parts for name in GOALS)
+    rule = f"PrioritizedHerReplayBuffer needs Dict observations with {' and '.join(GOALS)}"
+    rule += " (without goals, leave replay_buffer_class out)"
+    require(has_goals, rule, observation_space)
+
+
+def require_compute_reward(env: VecEnv | None) -> None:
+    """:raises ValueError: unless environments can compute the reward for another goal."""
+    rule = "PrioritizedHerReplayBuffer needs env to be a VecEnv, such as model.get_env() or "
+    rule += "make_vec_env(...) returns (for load: pass env)"
+    require(isinstance(env, VecEnv), rule, env)
+    rule = "PrioritizedHerReplayBuffer needs environments with a method "
+    rule += "compute_reward(achieved_goal, desired_goal, info)"
+    require(env is not None and env.has_attr("compute_reward"), rule, env)
+
+
+def require_replayable(n_sampled_goal: Any, n_steps: Any, optimize_memory_usage: Any) -> None:
+    """:raises ValueError: for a number of goals that is none, and for what HER cannot do."""
+    is_number = isinstance(n_sampled_goal, Integral) and not isinstance(n_sampled_goal, bool)
+    is_number = is_number and n_sampled_goal >= 0
+    require(is_number, "n_sampled_goal must be a whole number of at least 0", n_sampled_goal)
+    require(n_steps == 1, "n_steps must be 1 with PrioritizedHerReplayBuffer", n_steps)
+    rule = "optimize_memory_usage must be False with PrioritizedHerReplayBuffer"
+    require(not optimize_memory_usage, rule, optimize_memory_usage)
+
+
+def as_strategy(strategy: GoalSelectionStrategy | str) -> GoalSelectionStrategy:
+    """Return SB3's name of a strategy; :raises ValueError: for another one."""
+    if isinstance(strategy, str):
+        strategy = KEY_TO_GOAL_STRATEGY.get(strategy.lower(), strategy)
+    is_known = isinstance(strategy, GoalSelectionStrategy)
+    rule = f"goal_selection_strategy must be one of {tuple(KEY_TO_GOAL_STRATEGY)}"
+    require(is_known, rule, strategy)
+    return strategy  # type: ignore[return-value]  # it was checked
+
+
+def _concatenate(parts: list[Any]) -> Any:
+    """Return tensors, or dicts of tensors, as one."""
+    if len(parts) == 1:
+        return parts[0]
+    if isinstance(parts[0], dict):
+        return {key: th.cat([part[key] for part in parts]) for key in parts[0]}
+    return th.cat(parts)
