@@ -40,36 +40,6 @@ def copy_frames(
 
 
 @kernel
-def compare_stacks(
-    stacks: NDArray[np.uint8],
-    next_stacks: NDArray[np.uint8],
-    latest: NDArray[np.uint8],
-    follows: NDArray[np.bool_],
-    continues: NDArray[np.bool_],
-) -> None:
-    """
-    Find out which next stacks are their stacks shifted by a frame, and which stacks equal the
-    latest ones, if any; all of shape (n_envs, n_stack, n_bytes).
-    """
-    for env in range(len(stacks)):
-        follows[env] = True
-        for k in range(1, stacks.shape[1]):
-            follows[env] &= _are_equal(stacks[env, k], next_stacks[env, k - 1])
-        if len(latest):
-            continues[env] = True
-            for k in range(stacks.shape[1]):
-                continues[env] &= _are_equal(stacks[env, k], latest[env, k])
-
-
-@kernel
-def _are_equal(left: NDArray[np.uint8], right: NDArray[np.uint8]) -> bool:
-    difference = np.uint8(0)  # not a loop that may end early: those are not vectorised
-    for i in range(len(left)):
-        difference |= left[i] ^ right[i]
-    return bool(difference == 0)
-
-
-@kernel
 def choose_free(counters: IntArray, previous: IntArray, chosen: IntArray) -> None:
     """Write free frames to ``chosen``, those that were used before first; nothing else changes."""
     frame, unused = counters[FREE], counters[N_USED]

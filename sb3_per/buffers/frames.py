@@ -13,7 +13,6 @@ from sb3_per.buffers.frame_kernels import (
     N_ADDED,
     N_USED,
     choose_free,
-    compare_stacks,
     copy_frames,
     find_frames,
     find_free,
@@ -60,6 +59,11 @@ class FrameStore:
         self.n_stack = n_stack
         self.shape, self.dtype, self.channels_first = layout_of(space, n_stack)
         self.n_bytes = math.prod(self.shape) * self.dtype.itemsize // n_stack  # of a frame
+        self._n_outer = 1 if self.channels_first else math.prod(self.shape[:-1])
+        is_shifted = np.ones((n_envs, self._n_outer, n_stack, self.n_bytes // self._n_outer), bool)
+        is_shifted[:, :, -1] = False  # where a next observation has its newest frame
+        self._is_shifted = is_shifted.ravel()
+        self._latest = 0, np.empty(0, dtype=np.uint8)  # next observations, and rows added with them
         # Linux gives memory to zeros when they are first written, here and in SB3's buffers.
         self.newest = np.zeros((n_rows, n_envs), dtype=np.int64)  # frames of observations
         self.following = np.zeros((n_rows, n_envs), dtype=np.int64)  # of next observations
@@ -142,50 +146,75 @@ class FrameStore:
         :param next_observations: Shape (n_envs, ...).
         :raises ValueError: if they are not stacks of frames; nothing has changed then.
         """
-        n_rows, n_envs = self.newest.shape
-        row = n_added % n_rows
         # Unequal after `reset`, after loading, and if an exception has stopped the buffer's `add`.
         is_known = bool(self.counters[N_ADDED] == n_added)
-        stacks, next_stacks = self._as_frames(observations), self._as_frames(next_observations)
-        follows, continues = np.empty(n_envs, dtype=bool), np.zeros(n_envs, dtype=bool)
-        has_previous = n_added > 0 and (is_known or n_rows > 1)
-        latest = self._gather(self.following[row - 1]) if has_previous else stacks[:0]
-        compare_stacks(stacks, next_stacks, latest, follows, continues)
-        self._require_stacks(follows)
+        stacks, next_stacks = self._as_stored(observations), self._as_stored(next_observations)
+        self._require_stacks(stacks, next_stacks)
+        continues = self._continues(n_added, is_known, stacks)
         if not is_known:
-            find_free(
-                self.counters, self.previous, self.newest, self.following, self.n_stack, n_added
-            )
-        n_new = np.where(continues, 0, _n_kept(stacks)) + 1
+            links = (self.previous, self.newest, self.following)
+            find_free(self.counters, *links, self.n_stack, n_added)
+        self._store(n_added, is_known, continues, (stacks, next_stacks))
+        self._latest = n_added + 1, next_stacks.copy()
+
+    def _continues(self, n_added: int, is_known: bool, stacks: Frames) -> NDArray[np.bool_]:
+        """Return which observations equal the next observations of the row before, by bytes."""
+        n_rows, n_envs = self.newest.shape
+        if n_added == 0 or (n_rows == 1 and not is_known):
+            return np.zeros(n_envs, dtype=bool)
+        n_latest, latest = self._latest
+        if n_latest != n_added or not is_known:
+            latest = self._as_stored(self._stacks(self.following[(n_added - 1) % n_rows]))
+        continues: NDArray[np.bool_] = (stacks == latest).reshape(n_envs, -1).all(axis=1)
+        return continues
+
+    def _store(
+        self,
+        n_added: int,
+        is_known: bool,
+        continues: NDArray[np.bool_],
+        stacks: tuple[Frames, Frames],
+    ) -> None:
+        n_new = np.ones(len(continues), dtype=np.int64)
+        for env in np.flatnonzero(~continues).tolist():
+            n_new[env] += _n_kept(stacks[0][env])
         chosen = np.empty(n_new.sum(), dtype=np.int64)
         choose_free(self.counters, self.previous, chosen)
         self._reserve(int(chosen.max()) + 1)
         # The frames come first: until `store_row` has run, which nothing interrupts, they are free.
         end = 0
-        for env, n in enumerate(n_new):
+        for env, n in enumerate(n_new.tolist()):
             end += n
-            self._write(chosen[end - n : end - 1], stacks[env, self.n_stack - n + 1 :])
-            self._write(chosen[end - 1 : end], next_stacks[env, -1:])
+            for k in range(1, n):
+                self._write(int(chosen[end - 1 - k]), stacks[0][env, :, self.n_stack - k])
+            self._write(int(chosen[end - 1]), stacks[1][env, :, -1])
         links = (self.previous, self.newest, self.following)
         store_row(self.counters, links, self.n_stack, n_added, is_known, (n_new, chosen, continues))
 
-    def _require_stacks(self, follows: NDArray[np.bool_]) -> None:
+    def _require_stacks(self, stacks: Frames, next_stacks: Frames) -> None:
+        # Compared as a whole, shifted by a frame of a pixel, since loops over channels are slow.
+        n_inner = stacks.shape[-1]
+        differs = next_stacks.ravel()[:-n_inner] != stacks.ravel()[n_inner:]
+        differs &= self._is_shifted[:-n_inner]
+        if not differs.any():
+            return
         axis = "first" if self.channels_first else "last"
-        rule = (
+        raise ValueError(
             f"n_stack={self.n_stack} needs observations of {self.n_stack} frames that are stacked "
             f"along the {axis} axis, as by VecFrameStack: a next observation must be its "
-            f"observation without the oldest frame, with a new one behind ({_HOW_TO_TURN_OFF})"
+            f"observation without the oldest frame, with a new one behind ({_HOW_TO_TURN_OFF}), "
+            f"got others from environment {int(differs.argmax()) // stacks[0].size}"
         )
-        require(bool(follows.all()), rule, f"others from environment {int(follows.argmin())}")
 
-    def _as_frames(self, observations: Any) -> Frames:
-        """Return observations as bytes, oldest frame first, shape (n_envs, n_stack, n_bytes)."""
+    def _as_stored(self, observations: Any) -> Frames:
+        """
+        Return observations as bytes, shape (n_envs, n_outer, n_stack, n_inner), oldest frame first:
+        a frame has one outer part if channels come first, and one for each pixel if they come last.
+        """
         n_envs = self.newest.shape[1]
         stacks = np.broadcast_to(np.asarray(observations, self.dtype), (n_envs, *self.shape))
-        if not self.channels_first:
-            channels = (self.n_stack, self.shape[-1] // self.n_stack)
-            stacks = np.moveaxis(stacks.reshape(n_envs, *self.shape[:-1], *channels), -2, 1)
-        return np.ascontiguousarray(stacks).reshape(n_envs, self.n_stack, -1).view(np.uint8)
+        stored = np.ascontiguousarray(stacks).reshape(n_envs, -1).view(np.uint8)
+        return stored.reshape(n_envs, self._n_outer, self.n_stack, -1)
 
     def _stacks(self, newest: IntArray) -> NDArray[Any]:
         """Return the observations that end with some frames."""
@@ -207,14 +236,13 @@ class FrameStore:
             first += len(chunk)
         return gathered
 
-    def _write(self, numbers: IntArray, frames: Frames) -> None:
-        for number, frame in zip(numbers.tolist(), frames, strict=True):
-            position = number
-            for chunk in self.chunks:
-                if position < len(chunk):
-                    chunk[position] = frame
-                    break
-                position -= len(chunk)
+    def _write(self, frame: int, values: Frames) -> None:
+        """Copy a frame, of shape (n_outer, n_inner), to its place."""
+        for chunk in self.chunks:
+            if frame < len(chunk):
+                chunk[frame].reshape(values.shape)[...] = values
+                return
+            frame -= len(chunk)
 
     def _reserve(self, n_frames: int) -> None:
         # Chunks are not moved when more are needed: another thread may be reading them.
@@ -222,12 +250,10 @@ class FrameStore:
             self.chunks.append(self._new_chunk(self._n_more))
 
 
-def _n_kept(stacks: Frames) -> IntArray:
-    """Return how many frames are left without the zeros in front, at least 1, shape (n_envs,)."""
-    n_stack = stacks.shape[1]
-    is_frame = np.any(stacks[:, :-1], axis=2)  # (n_envs, n_stack - 1)
-    n_kept: IntArray = np.where(is_frame.any(axis=1), n_stack - is_frame.argmax(axis=1), 1)
-    return n_kept
+def _n_kept(stack: Frames) -> int:
+    """Return how many frames of a stack are left without the zeros in front, at least 1."""
+    is_frame = stack[:, :-1].any(axis=(0, 2))  # (n_stack - 1,)
+    return int(stack.shape[1] - is_frame.argmax()) if is_frame.any() else 1
 
 
 def layout_of(

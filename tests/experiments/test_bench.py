@@ -104,6 +104,8 @@ def test_all_of_ours_take_part_full(task):
     ours = {
         f"sb3-per {kind}{end}" for kind in ("proportional", "rank-based") for end in ("", ", bare")
     }
+    if task.observations.dtype == np.uint8:
+        ours.add("sb3-per n_stack=4")
     assert {cost.name for cost in costs} >= ours | {"SB3 uniform", "SB3 uniform again"}
     assert {cost.name for cost in costs} | set(left_out) >= {"cpprb", "torchrl's trees, bare"}
     assert all(each.buffer.full for each in entered.values() if isinstance(each, contestants.OfSB3))

@@ -116,6 +116,8 @@ def buffers(task: Task) -> Iterator[tuple[str, Callable[[], Contestant]]]:
     yield "sb3-per proportional", ours
     yield "sb3-per rank-based", lambda: ours(prioritization="rank")
     yield "sb3-per half uniform", lambda: ours(**HALF_UNIFORM)
+    if task.observations.dtype == np.uint8:
+        yield "sb3-per n_stack=4", lambda: ours(n_stack=4)
 
 
 def structures(task: Task) -> Iterator[tuple[str, Callable[[], Contestant]]]:
