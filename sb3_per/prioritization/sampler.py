@@ -135,12 +135,11 @@ class PrioritizedSampler:
         share, uniforms = self.uniform_share, self.generator.random(batch_size + 1)
         n_uniform = min(int(share * batch_size + uniforms[-1]), batch_size)
         n_prioritized = batch_size - n_uniform
-        slots, probabilities, least = [], [], 0.0
-        if n_prioritized > 0:
-            sampled = self._sample_by_priority(n_prioritized, uniforms[n_uniform:-1])
-            slots.append(sampled.slots)
-            probabilities.append(sampled.probabilities)
-            least = sampled.smallest_probability
+        # At least one, whose smallest probability may be needed even if it is not used itself.
+        n_asked = max(n_prioritized, 1)
+        sampled = self._sample_by_priority(n_asked, uniforms[batch_size - n_asked : batch_size])
+        slots = [sampled.slots[:n_prioritized]]
+        probabilities = [sampled.probabilities[:n_prioritized]]
         if n_uniform > 0:
             slots.append(self.scheme.sample(inserted, n_uniform, uniforms[:n_uniform]).slots)
             probabilities.append(self.prioritization.probabilities(slots[-1]))
@@ -148,7 +147,7 @@ class PrioritizedSampler:
         return SampledSlots(
             np.concatenate(slots),
             uniform + (1 - share) * np.concatenate(probabilities),
-            uniform + (1 - share) * least,
+            uniform + (1 - share) * sampled.smallest_probability,
         )
 
     def update(self, slots: IntArray, td_errors: FloatArray) -> None:

@@ -129,6 +129,17 @@ def test_weights_of_a_mixture_follow_the_formula(normalization):
     np.testing.assert_allclose(weights[:, 0], expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_the_largest_weight_of_the_buffer_does_not_depend_on_which_part_was_sampled(share):
+    sampler = make(uniform_share=share, weight_normalization="buffer")
+    probabilities = sampler.probabilities(np.arange(N))
+
+    for _ in range(50):  # batches of one: either part may be empty
+        slots, weights = sampler.sample(1, beta=1.0)
+        expected = probabilities[inserted(sampler)].min() / probabilities[slots]
+        np.testing.assert_allclose(weights[:, 0], expected, rtol=1e-5)
+
+
 def test_a_share_of_0_samples_as_without_the_option():
     left, right = make(), make(uniform_share=0.0)
 
