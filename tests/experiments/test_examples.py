@@ -37,18 +37,19 @@ def test_an_example_fits_on_a_screen(path):
 
 
 @QUIET
-def test_cartpole_trains_and_reports(capsys):
-    mean = cartpole.main(total_timesteps=1500)
+def test_cartpole_trains_and_reports_the_last_policy_and_the_best(capsys):
+    last, best = cartpole.main(steps=1500)
 
-    assert f"mean return {mean:.1f}" in capsys.readouterr().out
+    assert f"mean return {last:.1f}, best policy {best:.1f}" in capsys.readouterr().out
+    assert best > 0
 
 
 @QUIET
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", cartpole.VARIANTS)
-def test_cartpole_is_learned_within_fifty_thousand_steps_in_one_of_three_runs(variant):
-    # The last policy of one run in four falls short (README), and rounding decides which.
-    assert any(cartpole.main(seed=seed, variant=variant) >= 475 for seed in range(3))
+def test_the_best_policy_of_one_of_three_runs_solves_cartpole(variant):
+    # The best policy of seed 0, proportional, falls short (README), and rounding decides which.
+    assert any(cartpole.main(seed=seed, variant=variant)[1] >= 475 for seed in range(3))
 
 
 def test_the_buffer_is_checked_during_training(capsys):
