@@ -250,6 +250,7 @@ def test_reset_empties_the_buffer():
 
     assert sampleable(buffer) == set()
     assert len(buffer) == buffer.n_sampleable == 0
+    assert not buffer.ep_length.any()
     assert sampleable(fill(buffer, 3, done_at=[(1, 0)])) == {0, 1}
 
 
