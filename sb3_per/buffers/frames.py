@@ -163,7 +163,7 @@ class FrameStore:
         if n_added == 0 or (n_rows == 1 and not is_known):
             return np.zeros(n_envs, dtype=bool)
         n_latest, latest = self._latest
-        if n_latest != n_added or not is_known:
+        if n_latest != n_added:  # after loading, or if an exception has stopped an `add`
             latest = self._as_stored(self._stacks(self.following[(n_added - 1) % n_rows]))
         continues: NDArray[np.bool_] = (stacks == latest).reshape(n_envs, -1).all(axis=1)
         return continues

@@ -139,6 +139,7 @@ def assert_frames_are_kept(buffer):
     ),
     happenings=st.lists(
         st.sampled_from(["add", "add", "add", "extend", "sample", "reset", "restart", "pickle"]),
+        min_size=8,
         max_size=25,
     ),
 )
@@ -195,6 +196,19 @@ def test_one_environment_that_ends_leaves_the_others_alone_over_many_wraparounds
         add_to_both(player, 1, ours, plain)
         assert_all_equal(ours, plain)
 
+    assert_frames_are_kept(ours)
+
+
+def test_after_a_reset_within_an_episode_the_frames_before_it_are_still_seen():
+    player = Player(0, FRAMES["vector"], n_envs=2, n_stack=4, ends_in=30)
+    ours, plain = make(player, 9, n_stack=4), make(player, 9)
+    add_to_both(player, 6, ours, plain)
+
+    ours.reset()
+    plain.reset()
+    add_to_both(player, 3, ours, plain)
+
+    assert_all_equal(ours, plain)
     assert_frames_are_kept(ours)
 
 
@@ -297,6 +311,30 @@ def test_a_stored_buffer_goes_on_with_the_same_batches(n_added, prioritization, 
         buffer.add(*transition)
         assert_same_batch(loaded.sample(5), buffer.sample(5))
         assert_all_equal(loaded, buffer)
+
+
+@pytest.mark.parametrize(
+    ("name", "frame"), [("newest", -1), ("newest", 10**9), ("following", 10**9), ("previous", -2)]
+)
+def test_a_file_that_names_frames_that_it_does_not_have_is_refused(name, frame, tmp_path):
+    player = Player(5, FRAMES["image"], n_envs=2, n_stack=4)
+    buffer = make(player, 8, n_stack=4)
+    for _ in range(5):
+        buffer.add(*player.step())
+    buffer.storage()[f"frames/{name}"].flat[3] = frame
+
+    save_buffer(buffer, tmp_path / "buffer")
+
+    with pytest.raises(ValueError, match=f"{name} frames must lie in"):
+        load_buffer(tmp_path / "buffer", "cpu")
+
+
+@pytest.mark.parametrize("n_frames", [None, -1, 10**9, 2.0, "all"])
+def test_a_number_of_frames_that_do_not_fit_is_refused(n_frames):
+    buffer = make(Player(5, FRAMES["image"], n_envs=2, n_stack=4), 8, n_stack=4)
+
+    with pytest.raises(ValueError, match=r"n_frames must lie in \[0, 90\]"):
+        buffer.restore({**buffer.state(), "n_frames": n_frames})
 
 
 class Memory:

@@ -350,6 +350,14 @@ def test_memory_counts_what_prioritization_takes_beyond_the_transitions():
     assert proportional.bytes_per_slot == pytest.approx(8 * 8 / 7 + 1, abs=1.5)
 
 
+def test_memory_of_images_falls_below_a_seventh_where_each_frame_is_stored_once():
+    found = {one.buffer: one.bytes_per_transition for one in memory.measure_images(1000)}
+
+    assert 2 * 84 * 84 * 4 < found["SB3"] < found["sb3-per"] < 2 * 84 * 84 * 4 + 200
+    assert found["SB3, optimize_memory_usage"] < found["SB3"] / 1.9
+    assert 84 * 84 < found["sb3-per, n_stack=4"] < 7600
+
+
 def test_memory_shows_its_progress(capsys):
     memory.measure("proportional", capacity=64, n_steps=10)
 

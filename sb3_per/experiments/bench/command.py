@@ -141,9 +141,13 @@ def _run_profile(asked: argparse.Namespace) -> None:
 
 
 def _run_memory(asked: argparse.Namespace) -> None:
-    found = [memory.measure(name, asked.capacity, asked.steps) for name in PRIORITIZATIONS]
+    found: list[Any] = [
+        memory.measure(name, asked.capacity, asked.steps) for name in PRIORITIZATIONS
+    ]
     _say(f"\n{memory.summary(found)}")
-    _save(asked, "memory", [one._asdict() for one in found])
+    of_images: list[Any] = memory.measure_images(ops.IMAGES)
+    _say(f"\n{memory.summary_of_images(of_images)}")
+    _save(asked, "memory", [one._asdict() for one in found + of_images])
 
 
 def _possible(tasks: Sequence[str]) -> Sequence[str]:
