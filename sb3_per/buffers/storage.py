@@ -20,6 +20,8 @@ from sb3_per.rules import require, require_fraction, require_whole
 # Observations without numbers, for which SB3 reserves no memory.
 NOTHING = spaces.Box(0, 0, (0,), np.uint8)
 
+# How many steps of an n-step return may lie beyond what is stored.
+MAX_PADDED_STEPS = 1000
 # The arrays in which SB3 keeps transitions.
 STORAGE = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
 
@@ -260,7 +262,9 @@ class SlotReplayBuffer(ReplayBuffer):
     ) -> tuple[IntArray, NDArray[np.float32], NDArray[np.float32]]:
         """Last slots (B,), n-step returns (B, 1) and discounts of the bootstrap value (B, 1)."""
         newest_row = (self.pos - 1) % self.buffer_size
-        n_steps = min(self.n_steps, self.size())  # a window ends at the newest row
+        # A window ends at the newest row, so more steps than rows only add zeros. Where they are
+        # few, they stay: a sum of fewer numbers may be rounded otherwise than SB3's.
+        n_steps = min(self.n_steps, max(self.size(), MAX_PADDED_STEPS))
         windows = n_step_windows(slots, n_steps, (self.dones, self.timeouts), newest_row)
         rewards = self._normalize_reward(self.rewards.take(windows.slots), env)  # (B, n)
         discounts = self.gamma ** np.arange(n_steps, dtype=np.float32)
