@@ -128,7 +128,7 @@ def _check_needs(name: str, command: Command) -> None:
 
 
 def _default_configuration(arguments: Sequence[str]) -> list[str]:
-    """:return: The arguments that name our YAML file, if the algorithm is one of ours."""
+    """Return the arguments that name our YAML file, if the algorithm is one of ours."""
     parser = argparse.ArgumentParser(prog="sb3-per train", add_help=False)
     parser.add_argument("--algo")
     algorithm = parser.parse_known_args(arguments)[0].algo

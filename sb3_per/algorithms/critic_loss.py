@@ -116,7 +116,7 @@ class WeightedLoss:
         self._errors.clear()
 
     def require_complete(self) -> None:
-        """:raises RuntimeError: unless the loss was computed as often as expected."""
+        """Raise RuntimeError unless the loss was computed as often as expected."""
         if self._n_steps > 0 and len(self._errors) != self._n_calls:
             self._refuse(len(self._errors))
 
@@ -224,7 +224,7 @@ def lookup_global(function: types.FunctionType, name: str) -> Any:
 
 
 def require_global(function: types.FunctionType, name: str) -> None:
-    """:raises RuntimeError: unless the code of a function uses "name" or "name.attribute"."""
+    """Raise RuntimeError unless the code of a function uses "name" or "name.attribute"."""
     if not set(name.split(".")) <= names_in(function.__code__):
         raise RuntimeError(
             f"{function.__qualname__} of {function.__module__} does not use {name}, so its loss "

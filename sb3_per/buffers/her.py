@@ -273,7 +273,7 @@ class PrioritizedHerReplayBuffer(HerReplayBuffer, _ConfiguredBuffer):
 
 
 def require_goals(observation_space: spaces.Space[Any]) -> None:
-    """:raises ValueError: unless observations are those of a goal environment."""
+    """Raise ValueError unless observations are those of a goal environment."""
     parts = observation_space.spaces if isinstance(observation_space, spaces.Dict) else {}
     has_goals = all(name in parts for name in GOALS)
     rule = f"PrioritizedHerReplayBuffer needs Dict observations with {' and '.join(GOALS)}"
@@ -282,7 +282,7 @@ def require_goals(observation_space: spaces.Space[Any]) -> None:
 
 
 def require_compute_reward(env: VecEnv | None) -> None:
-    """:raises ValueError: unless environments can compute the reward for another goal."""
+    """Raise ValueError unless environments can compute the reward for another goal."""
     rule = "PrioritizedHerReplayBuffer needs env to be a VecEnv, such as model.get_env() or "
     rule += "make_vec_env(...) returns (for load: pass env)"
     require(isinstance(env, VecEnv), rule, env)
@@ -292,7 +292,7 @@ def require_compute_reward(env: VecEnv | None) -> None:
 
 
 def require_replayable(n_sampled_goal: Any, n_steps: Any, optimize_memory_usage: Any) -> None:
-    """:raises ValueError: for a number of goals that is none, and for what HER cannot do."""
+    """Raise ValueError for a number of goals that is none, and for what HER cannot do."""
     is_number = isinstance(n_sampled_goal, Integral) and not isinstance(n_sampled_goal, bool)
     is_number = is_number and n_sampled_goal >= 0
     require(is_number, "n_sampled_goal must be a whole number of at least 0", n_sampled_goal)

@@ -203,7 +203,7 @@ def _fill(array: NDArray[Any], file: Any) -> None:
 
 
 def _check_members(path: Path, members: list[zipfile.ZipInfo]) -> None:
-    """:raises ValueError: unless all members lie in the file as they are, each in its own place."""
+    """Raise ValueError unless all members lie in the file as they are, each in its own place."""
     size = path.stat().st_size
     for member in members:
         lies_in = 0 <= member.header_offset < size and member.compress_size == member.file_size

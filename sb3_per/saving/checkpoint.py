@@ -311,7 +311,7 @@ def _require_same_algorithm(stored: str | None, algorithm: type[PrioritizedAlgor
 
 
 def _require_folder(folder: Path) -> None:
-    """:raises ValueError: unless files can be written into it; it is made if it is not there."""
+    """Raise ValueError unless files can be written into it; it is made if it is not there."""
     rule = f"{folder} must be a folder that can be written to, or a new one"
     try:
         folder.mkdir(parents=True, exist_ok=True)

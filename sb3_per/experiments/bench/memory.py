@@ -28,8 +28,10 @@ class Memory(NamedTuple):
 
 def measure(prioritization: str, capacity: int, n_steps: int) -> Memory:
     """
+    Return the bytes that a slot takes, and what an operation allocates.
+
     :param capacity: Slots, all of them filled.
-    :param n_steps: How often a batch of 32 is drawn and updated, and four transitions added.
+    :param n_steps: How often a batch of 32 is sampled and updated, and four transitions added.
     """
     arguments = (capacity, flat(1).observations, ACTIONS, "cpu")
     plain = _bytes_of(lambda: ReplayBuffer(*arguments))

@@ -47,7 +47,7 @@ def tasks(capacities: Iterable[int], n_images: int) -> list[Task]:
 
 
 def enter(task: Task) -> tuple[dict[str, Contestant], dict[str, str]]:
-    """:return: Contestants by name, full; and why each of the others is left out."""
+    """Return contestants by name, full; and why each of the others is left out."""
     entered = {name: make() for name, make in (*buffers(task), *structures(task))}
     left_out = {}
     for name, package, make in peers(task):
@@ -66,7 +66,7 @@ def measure(
 ) -> list[Cost]:
     """
     Medians over rounds. In a round each contestant makes one step with each batch size, in an order
-    that is drawn anew: who runs after whom decides what the caches hold.
+    that is random: the previous contestant decides what the caches hold.
 
     :param batches: Transitions in a batch.
     """

@@ -33,6 +33,8 @@ JOBS = {
 
 def profile(name: str, n_steps: int) -> dict[str, dict[str, float]]:
     """
+    Return where the time of a training step goes.
+
     :param name: One of ``sb3_per.experiments.bench.train.TASKS``.
     :param n_steps: Of each algorithm, at least; they take turns.
     :return: CPU microseconds a step by algorithm and job, as the profiler counts, which adds its

@@ -16,7 +16,7 @@ class Quartiles(NamedTuple):
 
 
 def quartiles_of(measurements: NDArray[np.float64] | list[float]) -> Quartiles:
-    """:param measurements: Any number of them but none, shape (n,)."""
+    """Return the quartiles of measurements, at least one, shape (n,)."""
     return Quartiles(*(float(value) for value in np.percentile(measurements, (25, 50, 75))))
 
 

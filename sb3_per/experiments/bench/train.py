@@ -112,8 +112,10 @@ def missing(task: Task) -> str | None:
 
 def measure(name: str, n_rounds: int, device: str = "cpu") -> list[Pace]:
     """
+    Measure the pace of every contestant, in alternating slices.
+
     :param name: One of ``TASKS``.
-    :param n_rounds: In each, every model trains for one slice, in an order that is drawn anew.
+    :param n_rounds: In each, every model trains for one slice, in a new random order.
     :param device: Where the networks are. On a CPU its own time counts, which other programs do not
         lengthen; elsewhere the clock on the wall, since waiting for the device is what costs.
     """

@@ -60,7 +60,7 @@ class Learner:
         return td_errors
 
     def best_kind(self) -> int:
-        """:return: The transition whose update brings the values closest to the truth."""
+        """Return the transition whose update brings the values closest to the truth."""
         return _best_kind(
             self.values, self._transitions, self._discount, self._has_bias, self._truth
         )

@@ -19,7 +19,7 @@ class Transitions(NamedTuple):
 
 
 def transitions(n: int) -> Transitions:
-    """:return: What each state and action of a walk of n states leads to."""
+    """Return what each state and action of a walk of n states leads to."""
     outcomes = [outcome(n, kind // 2, kind % 2) for kind in range(2 * n)]
     next_states = [-1 if next_state is None else next_state for next_state, _ in outcomes]
     return Transitions(
@@ -46,12 +46,12 @@ def memory(n: int, random: np.random.Generator) -> IntArray:
 
 
 def discount(n: int) -> float:
-    """:return: Gamma, which keeps the values on one scale whatever n is (appendix B.1)."""
+    """Return gamma, which keeps the values on one scale whatever n is (appendix B.1)."""
     return 1 - 1 / n
 
 
 def true_values(n: int) -> FloatArray:
-    """:return: The optimal Q of every state and action, shape (n, 2)."""
+    """Return the optimal Q of every state and action, shape (n, 2)."""
     values = np.zeros((n, 2))
     for state in range(n):
         values[state, right_action(state)] = discount(n) ** (n - 1 - state)

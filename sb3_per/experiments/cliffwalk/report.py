@@ -24,7 +24,7 @@ def show(folder: pathlib.Path) -> None:
 
 def table(spreads: Spreads, learner: str) -> str:
     """
-    :return: A Markdown table of the updates by n and method, at most 80 columns wide: medians; if
+    Return a Markdown table of the updates by n and method, at most 80 columns wide: medians; if
         there are just two methods, smallest and largest too, and the ratio of the medians. A
         star marks what has fewer seeds than the rest.
     """

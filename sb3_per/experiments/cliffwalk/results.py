@@ -33,7 +33,7 @@ Spreads = dict[tuple[str, str, int], Spread]  # by learner, method and n
 
 
 def read(folder: pathlib.Path) -> Results:
-    """:return: What the folder holds; nothing, if there is no file yet."""
+    """Return what the folder holds; nothing, if there is no file yet."""
     path = folder / RESULTS
     if not path.exists():
         return {}
@@ -63,7 +63,7 @@ def write_summary(folder: pathlib.Path, results: Results) -> None:
 
 
 def spreads(results: Results) -> Spreads:
-    """:return: The spread over the seeds, in the order of learner, method and n."""
+    """Return the spread over the seeds, in the order of learner, method and n."""
     updates: dict[tuple[str, str, int], list[float]] = {}
     for cell, outcome in sorted(results.items()):
         needed = outcome.updates if outcome.solved else np.inf
@@ -75,17 +75,17 @@ def spreads(results: Results) -> Spreads:
 
 
 def learners_of(spreads: Spreads) -> list[str]:
-    """:return: Who learned, in the order of ``NAMES``."""
+    """Return who learned, in the order of ``NAMES``."""
     return _ordered(learner for learner, _, _ in spreads)
 
 
 def methods_of(spreads: Spreads, learner: str) -> list[str]:
-    """:return: What a learner learned with, in the order of ``NAMES``."""
+    """Return what a learner learned with, in the order of ``NAMES``."""
     return _ordered(method for key, method, _ in spreads if key == learner)
 
 
 def n_transitions(n: int) -> int:
-    """:return: How many transitions the memory of n states holds."""
+    """Return how many transitions the memory of n states holds."""
     return int(2 ** (n + 1) - 2)
 
 

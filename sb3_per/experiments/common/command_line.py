@@ -13,6 +13,8 @@ NO_FIGURE = 'No figure without the package matplotlib: in a clone, pip install "
 
 def whole_number(low: int, high: int | None = None) -> Callable[[str], int]:
     """
+    Return a parser of whole numbers in a range.
+
     :param low: The smallest number allowed.
     :param high: The largest; None for no limit.
     :return: A ``type`` for argparse, which prints what is wrong with another number.
