@@ -1,6 +1,7 @@
 """Checks of what the buffer is given: slots and TD errors, NumPy or torch; sizes of batches."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NoReturn
 
 import numpy as np
@@ -104,8 +105,10 @@ def first_bad_update(slots: IntArray, td_errors: FloatArray, n_stored: int) -> i
     return -1
 
 
-# Compiled with the module, or loaded from numba's cache, so that no update has to wait.
-first_bad_update(np.zeros(1, dtype=np.int64), np.zeros(1), 1)
+@cache
+def compile_kernels() -> None:
+    """Compile now, or load from numba's cache, so that no later call has to wait."""
+    first_bad_update(np.zeros(1, dtype=np.int64), np.zeros(1), 1)
 
 
 def _flat(array: NDArray[Any], name: str) -> NDArray[Any]:

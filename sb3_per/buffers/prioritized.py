@@ -11,7 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 from stable_baselines3.common.type_aliases import TensorDict
 from stable_baselines3.common.vec_env import VecNormalize
 
-from sb3_per.buffers.arguments import as_slots, as_td_errors, check_update, refuse_sample
+from sb3_per.buffers.arguments import (
+    as_slots,
+    as_td_errors,
+    check_update,
+    compile_kernels,
+    refuse_sample,
+)
 from sb3_per.buffers.storage import SlotDictReplayBuffer, SlotReplayBuffer
 from sb3_per.buffers.upgrade import upgrade_buffer_state
 from sb3_per.prioritization.base import Prioritization
@@ -145,6 +151,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         # SB3 seeds NumPy's global state and nothing else that a buffer can see; a generator of our
         # own can be stored.
         seed = np.random.randint(2**32, size=4, dtype=np.uint64)  # noqa: NPY002
+        compile_kernels()
         self.sampler = PrioritizedSampler(
             self.n_slots,
             generator=np.random.default_rng(seed),

