@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 from stable_baselines3.common.preprocessing import get_obs_shape
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
-from stable_baselines3.common.utils import get_device
 from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_per.buffers.frames import FrameStore, layout_of, warn_if_too_large
@@ -157,7 +156,7 @@ class SlotReplayBuffer(ReplayBuffer):
 
     @device.setter
     def device(self, device: th.device | str) -> None:
-        self._device = get_device(device)
+        self._device = th.device(device)
 
     def storage(self) -> dict[str, NDArray[Any]]:
         """Views of the rows written so far, by name; of Dict observations, by name and key."""
@@ -198,7 +197,10 @@ class SlotReplayBuffer(ReplayBuffer):
         self.rewards[row] = reward
         self.dones[row] = done
         if self.handle_timeout_termination:
-            self.timeouts[row] = [info.get("TimeLimit.truncated", False) for info in infos]
+            # An array, as SB3 makes it: then a flag may also be an array of one.
+            self.timeouts[row] = np.array(
+                [info.get("TimeLimit.truncated", False) for info in infos]
+            )
         else:
             self.timeouts[row] = 0  # what `end_episodes` has noted of the transition before
         self._n_added += 1

@@ -801,6 +801,14 @@ def test_the_device_may_be_given_as_text_later():
     assert buffer.sample(4).observations.device.type == "cpu"
 
 
+def test_a_buffer_goes_to_the_device_that_its_model_names_as_sb3s_does():
+    buffer = make(10)
+
+    buffer.device = th.device("cuda")  # whether or not there is one: SB3 does not ask here either
+
+    assert buffer.device.type == "cuda"
+
+
 def test_the_buffer_alone_does_not_know_the_threshold_of_a_loss():
     with pytest.raises(ValueError, match=r"only an algorithm knows its loss.*got 'loss'"):
         make(td_error_clip="loss")

@@ -247,3 +247,13 @@ def test_a_size_not_divisible_by_the_environments_is_counted_after_sb3_rounded_i
     assert buffer.n_slots == 8
     rows_and_envs = list(itertools.product([2, 1], range(4)))
     assert gathered.observations.tolist() == [[row, env] for row, env in rows_and_envs]
+
+
+def test_the_flag_of_a_time_limit_may_be_an_array_of_one_as_in_sb3s_own_test():
+    buffers = [kind(4, BOX, TWO_ACTIONS, "cpu") for kind in (ReplayBuffer, SlotReplayBuffer)]
+
+    for buffer in buffers:
+        infos = [{"TimeLimit.truncated": np.ones(1, dtype=np.float32)}]
+        buffer.add(*[np.zeros((1, 2))] * 2, *[np.zeros(1)] * 3, infos)
+
+    assert buffers[0].timeouts.tolist() == buffers[1].timeouts.tolist() == [[1], [0], [0], [0]]
