@@ -106,7 +106,7 @@ class FrameStore:
 
     def restore(self, n_frames: Any) -> None:
         """
-        Make room for stored frames, to be filled in by ``storage``.
+        Reserve memory for stored frames, which ``storage`` then views.
 
         :raises ValueError: unless so many frames can be in a store of this size.
         """
@@ -120,7 +120,7 @@ class FrameStore:
         """
         Check what was filled in for the first rows.
 
-        :raises ValueError: if it names a frame that there is none of.
+        :raises ValueError: if it names a frame that does not exist.
         """
         for name in ("newest", "following", "previous"):
             part = self.previous[: self.n_frames] if name == "previous" else getattr(self, name)

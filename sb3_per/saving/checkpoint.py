@@ -99,7 +99,7 @@ def load_checkpoint(
     :param algorithm: The class of the model.
     :param restore_environments: False to leave the random numbers of the environments alone, for
         environments whose ``np_random`` cannot be set.
-    :param options: As for ``PERDQN.load``, but for what belongs to the buffer, which is stored.
+    :param options: As for ``PERDQN.load``, except for what belongs to the buffer, which is stored.
     :raises ValueError: for a file that is damaged or of another kind, environments that do not
         fit, and options that the checkpoint decides.
     """

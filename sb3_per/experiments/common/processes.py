@@ -12,7 +12,7 @@ def end_with_parent() -> None:
     """
     Let this process, started by ``SPAWN``, end when the one that started it does.
 
-    A killed command cannot stop its processes; they would train on, or wait for work for ever.
+    A killed command cannot stop its processes; they would train on, or wait for work without end.
     """
 
     def wait() -> None:
