@@ -148,9 +148,10 @@ def change_array(draw, array, kind):
     if kind == "entry" and array.size and array.dtype.kind in "iuf":
         value = draw(st.sampled_from([0, -1, 1, 2, 60, 127, -128, 1e6, 1e300, np.nan, np.inf]))
         place = draw(st.integers(0, array.size - 1))
-        array.flat[place] = np.array(value).astype(array.dtype)
+        array.flat[place] = np.array(float(value)).astype(array.dtype)
     elif kind == "scale" and array.dtype.kind in "iuf":
-        array = (array * draw(st.sampled_from([0, -1, 0.5, 2, 1e3, 1e-300]))).astype(array.dtype)
+        factor = draw(st.sampled_from([0.0, -1.0, 0.5, 2.0, 1e3, 1e-300]))  # -1 fits no uint8
+        array = (array * factor).astype(array.dtype)
     return array
 
 
