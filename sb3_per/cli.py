@@ -24,14 +24,14 @@ class Command(NamedTuple):
     needs: tuple[str, ...] = ()  # modules that a bare install lacks
 
 
-# What `pip install` brings, in a clone, the modules that a bare install lacks.
-BROUGHT_BY = {
-    "rl_zoo3": ".[zoo]",
-    "pandas": ".[zoo]",
-    "requests": ".[zoo]",
-    "seaborn": ".[plots]",
-    "matplotlib": ".[plots]",
-    "scipy": ".[plots]",
+# The extra of ours that brings a module which a bare install lacks.
+EXTRAS = {
+    "rl_zoo3": "zoo",
+    "pandas": "zoo",
+    "requests": "zoo",
+    "seaborn": "plots",
+    "matplotlib": "plots",
+    "scipy": "plots",
 }
 _ZOO = ("rl_zoo3", "pandas", "requests")
 _PLOTS = (*_ZOO, "seaborn", "scipy")
@@ -123,8 +123,19 @@ def _listed(commands: dict[str, Command]) -> str:
 def _check_needs(name: str, command: Command) -> None:
     for module in command.needs:
         if importlib.util.find_spec(module) is None:
-            remedy = f'in a clone, pip install "{BROUGHT_BY[module]}"'
-            raise SystemExit(f"sb3-per {name} needs the package {module}: {remedy}")
+            raise SystemExit(
+                f"sb3-per {name} needs the package {module}: {install(EXTRAS[module])}"
+            )
+
+
+def install(extra: str) -> str:
+    """
+    Return the two commands of which either installs an extra of ours.
+
+    The first works in any folder without a package index: pip keeps the sb3-per that is
+    installed, and adds what the extra lists.
+    """
+    return f'pip install "sb3-per[{extra}]"\n(in a clone: pip install ".[{extra}]")'
 
 
 def _default_configuration(arguments: Sequence[str]) -> list[str]:

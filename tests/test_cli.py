@@ -91,8 +91,8 @@ def test_a_missing_package_is_named_with_the_install_that_brings_it(monkeypatch,
     with pytest.raises(SystemExit) as exit_:
         cli.main([name])
 
-    extra = cli.BROUGHT_BY[last]
-    remedy = f'in a clone, pip install "{extra}"'
+    extra = cli.EXTRAS[last]
+    remedy = f'pip install "sb3-per[{extra}]"\n(in a clone: pip install ".[{extra}]")'
     assert str(exit_.value) == f"sb3-per {name} needs the package {last}: {remedy}"
     assert not ran
 
