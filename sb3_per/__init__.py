@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         save_checkpoint,
     )
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 __all__ = [
     "PERDDPG",
