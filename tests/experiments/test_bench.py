@@ -18,6 +18,7 @@ from sb3_per.experiments.bench import (
     train,
 )
 from sb3_per.experiments.bench.quartiles import Quartiles
+from sb3_per.experiments.common.drawing import distinct_colours
 
 
 def test_quartiles_cut_five_numbers_at_the_second_third_and_fourth():
@@ -369,3 +370,8 @@ def test_memory_tells_of_growth(monkeypatch):
     monkeypatch.setattr(memory, "_resident_kilobytes", lambda: next(kilobytes))
 
     assert memory.measure("rank", capacity=64, n_steps=10).grown_megabytes == 2.5
+
+
+@pytest.mark.parametrize("n", [1, 8, 9, 30])
+def test_no_colour_comes_twice_in_a_figure(n):
+    assert len(set(distinct_colours(n))) == n

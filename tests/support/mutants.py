@@ -1,10 +1,11 @@
 """
 Small mistakes, one at a time, in prioritization and the buffers: does a test notice?
 
-``python tests/mutants.py --n 200`` copies the checkout, breaks one place in the copy, runs the
-tests that know it, and prints what survived. First without numba, whose compiling would take most
-of the time, and without the tests that are slow then; what survives that meets all of them.
+``python tests/support/mutants.py --n 200`` copies the checkout, breaks one place in the copy, runs
+the tests that know it, and prints what survived. First without numba, whose compiling would take
+most of the time, and without the tests that are slow then; what survives that meets all of them.
 ``--first 78`` goes on where an earlier run was broken off: the same seed gives the same mutants.
+``--modules saving/archive`` looks at some modules alone.
 """
 
 import argparse
@@ -51,6 +52,22 @@ TESTS = {
     "buffers/storage": "buffers/test_storage buffers/test_prioritized_buffer"
     " saving/test_buffer_files",
     "buffers/prioritized": "buffers/test_prioritized_buffer saving/test_buffer_files",
+    "buffers/frames": "buffers/test_frames",
+    "buffers/her": "buffers/test_her",
+    "buffers/upgrade": "saving/test_files_of_0_1_0",
+    "prioritization/lap": "prioritization/test_sampler prioritization/test_proportional",
+    "prioritization/sampler": "prioritization/test_sampler buffers/test_prioritized_buffer"
+    " saving/test_buffer_files",
+    "prioritization/stored_state": "saving/test_crafted_files saving/test_buffer_files",
+    "saving/archive": "saving/test_archive saving/test_crafted_files saving/test_buffer_files",
+    "saving/atomic": "saving/test_archive saving/test_buffer_files saving/test_checkpoint",
+    "saving/buffer_files": "saving/test_buffer_files saving/test_crafted_files",
+    "saving/checkpoint": "saving/test_checkpoint saving/test_crafted_files",
+    "saving/random_state": "saving/test_checkpoint",
+    "saving/structure": "saving/test_crafted_files saving/test_archive",
+    "algorithms/prioritized": "algorithms/test_dqn algorithms/test_critics",
+    "algorithms/critic_loss": "algorithms/test_critics",
+    "algorithms/buffer_options": "algorithms/test_dqn",
 }
 SWAPS = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
@@ -101,7 +118,8 @@ def mutants_of(module):
 def passes(copy, module, *, compiled=False):
     """Whether the tests of a module pass; None if they take too long: a loop may never end."""
     tests = [f"tests/{name}.py" for name in TESTS[module].split()]
-    chosen = [] if compiled else ["-k", " and ".join(f"not {word}" for word in SLOW)]
+    chosen = ["-m", "not slow"]
+    chosen += [] if compiled else ["-k", " and ".join(f"not {word}" for word in SLOW)]
     command = [sys.executable, "-m", "pytest", "-xq", "-p", "no:cacheprovider", *chosen, *tests]
     with tempfile.TemporaryDirectory() as cache:  # its own: numba does not see changed callees
         numba = {"NUMBA_CACHE_DIR": cache} if compiled else {"NUMBA_DISABLE_JIT": "1"}
@@ -126,13 +144,13 @@ def verdict_on(copy, module, text):
         path.write_text(original)
 
 
-def main(n_mutants, seed, first, last):
+def main(n_mutants, seed, first, last, among):
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder, "copy")
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "__pycache__", "runs"))
         # Tests that fail on the unbroken code, or take too long, would kill everything.
-        modules = [module for module in TESTS if passes(copy, module)]
-        left_out = sorted(set(TESTS) - {*modules})
+        modules = [module for module in among if passes(copy, module)]
+        left_out = sorted({*among} - {*modules})
         say(f"not looked at, since their tests fail or are too slow: {left_out}")
         everything = [mutant for module in modules for mutant in mutants_of(module)]
         chosen = random.Random(seed).sample(everything, min(n_mutants, len(everything)))
@@ -151,5 +169,6 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--last", type=int)
+    parser.add_argument("--modules", nargs="+", default=[*TESTS], choices=[*TESTS])
     arguments = parser.parse_args()
-    main(arguments.n, arguments.seed, arguments.first, arguments.last)
+    main(arguments.n, arguments.seed, arguments.first, arguments.last, arguments.modules)

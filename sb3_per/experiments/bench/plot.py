@@ -5,7 +5,7 @@ from typing import Any
 
 from sb3_per.experiments.bench.ops import Cost
 from sb3_per.experiments.common.command_line import NO_FIGURE
-from sb3_per.experiments.common.drawing import COLOURS, save_figure
+from sb3_per.experiments.common.drawing import distinct_colours, save_figure
 
 MARKERS = "osD^vP*X"
 
@@ -41,9 +41,10 @@ def against_capacity(costs: list[Cost], file: Path) -> str:
 
 def _draw(panel: Any, costs: list[Cost]) -> None:
     names = list(dict.fromkeys(cost.name for cost in costs))
-    for number, name in enumerate(names):
+    colours = distinct_colours(len(names))
+    for number, (name, colour) in enumerate(zip(names, colours, strict=True)):
         own = sorted((cost for cost in costs if cost.name == name), key=lambda c: c.capacity)
-        style = {"color": COLOURS[number % 8], "marker": MARKERS[number % 8], "markersize": 4}
+        style = {"color": colour, "marker": MARKERS[number % len(MARKERS)], "markersize": 4}
         if name.endswith("bare"):
             style["linestyle"] = "--"
         capacities = [cost.capacity for cost in own]

@@ -20,6 +20,16 @@ _METADATA = {
 }
 
 
+def distinct_colours(n: int) -> list[str]:
+    """Return ``n`` colours, none twice: the palette, or evenly spaced ones of a colour map."""
+    if n <= len(COLOURS):
+        return [*COLOURS[:n]]
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
+    return [to_hex(colormaps["turbo"](i / (n - 1))) for i in range(n)]
+
+
 def own_style() -> AbstractContextManager[None]:
     """Return a context in which the user's settings change no figure, and $ in names is text."""
     import matplotlib.style
