@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 # The package alone, which is all that training needs; the rest takes minutes.
 INSTALLED := $(VENV)/.installed
 
-.PHONY: train test test-oldest soak check clean
+.PHONY: train test test-oldest soak check docs clean
 
 # Train PERDQN on CartPole-v1 and evaluate it. With one thread: networks this small gain nothing from
 # more, and lose much where another program runs.
@@ -42,6 +42,15 @@ check: $(READY)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+
+# The documentation site, in docs/_build/html; warnings are errors.
+docs: $(VENV)/.docs
+	$(VENV)/bin/python -m sphinx -W --keep-going --quiet docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
+
+$(VENV)/.docs: $(INSTALLED)
+	$(VENV)/bin/python -m pip install --quiet --editable ".[docs]" --constraint constraints.txt
+	touch $@
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
