@@ -11,7 +11,7 @@ from typing import Any
 
 import torch as th
 
-from sb3_per.experiments.bench import memory, ops, plot, profile, train
+from sb3_per.experiments.bench import image_memory, memory, ops, plot, profile, train
 from sb3_per.experiments.common.command_line import Distinct, make_folder, whole_number
 from sb3_per.experiments.common.devices import device_that_is_here
 from sb3_per.prioritization.names import PRIORITIZATIONS
@@ -94,6 +94,12 @@ def _parser() -> argparse.ArgumentParser:
     of_memory.add_argument(
         "--steps", type=whole_number(1), default=1_000_000, help="in use (default: 1000000)"
     )
+    of_memory.add_argument(
+        "--images",
+        type=whole_number(0),
+        default=ops.IMAGES,
+        help=f"stored; 0 for none (default: {ops.IMAGES})",
+    )
     of_memory.set_defaults(run=_run_memory)
 
     for each in (of_train, of_profile):
@@ -145,9 +151,13 @@ def _run_memory(asked: argparse.Namespace) -> None:
         memory.measure(name, asked.capacity, asked.steps) for name in PRIORITIZATIONS
     ]
     _say(f"\n{memory.summary(found)}")
-    of_images: list[Any] = memory.measure_images(ops.IMAGES)
-    _say(f"\n{memory.summary_of_images(of_images)}")
-    _save(asked, "memory", [one._asdict() for one in found + of_images])
+    _save(asked, "memory", [one._asdict() for one in found])
+    if asked.images:
+        of_images = image_memory.measure(asked.images)
+        _say(f"\n{image_memory.summary(of_images)}")
+        _save(asked, "memory_of_images", [one._asdict() for one in of_images])
+        if asked.out is not None:
+            _say(f"\n{image_memory.draw(of_images, asked.out / 'memory')}")
 
 
 def _possible(tasks: Sequence[str]) -> Sequence[str]:

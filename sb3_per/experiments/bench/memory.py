@@ -10,7 +10,7 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from tqdm import tqdm
 
 from sb3_per.buffers.prioritized import PrioritizedReplayBuffer
-from sb3_per.experiments.bench.contestants import ACTIONS, OfSB3, flat, images
+from sb3_per.experiments.bench.contestants import ACTIONS, OfSB3, flat
 from sb3_per.experiments.bench.quartiles import table
 
 BATCH = 32
@@ -50,30 +50,6 @@ def measure(prioritization: str, capacity: int, n_steps: int) -> Memory:
     return Memory(prioritization, (ours - plain) / capacity, grown)
 
 
-class Stored(NamedTuple):
-    """What a buffer of images takes, its priorities included."""
-
-    buffer: str
-    bytes_per_transition: float
-
-
-def measure_images(capacity: int) -> list[Stored]:
-    """
-    Return what transitions of 84 x 84 x 4 images take in SB3's buffer and ours.
-
-    :param capacity: Slots, whose memory is reserved but not written.
-    """
-    arguments = (capacity, images(1).observations, ACTIONS, "cpu")
-    shared: Any = {"optimize_memory_usage": True, "handle_timeout_termination": False}
-    makers: dict[str, Callable[[], Any]] = {
-        "SB3": lambda: ReplayBuffer(*arguments),
-        "SB3, optimize_memory_usage": lambda: ReplayBuffer(*arguments, **shared),
-        "sb3-per": lambda: PrioritizedReplayBuffer(*arguments),
-        "sb3-per, n_stack=4": lambda: PrioritizedReplayBuffer(*arguments, n_stack=4),
-    }
-    return [Stored(name, _bytes_of(make) / capacity) for name, make in makers.items()]
-
-
 def _bytes_of(make: Callable[[], Any]) -> int:
     make()  # what is made once for all, as compiled kernels, is none of the buffer's
     tracemalloc.start()
@@ -98,9 +74,3 @@ def summary(found: list[Memory]) -> str:
         for one in found
     ]
     return table(("prioritization", "bytes a slot", "grown by, MB"), rows)
-
-
-def summary_of_images(found: list[Stored]) -> str:
-    """All buffers of images as a table."""
-    rows = [(one.buffer, f"{one.bytes_per_transition:.0f}") for one in found]
-    return table(("84 x 84 x 4 images", "bytes a transition"), rows)
