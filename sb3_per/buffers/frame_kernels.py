@@ -40,6 +40,24 @@ def copy_frames(
 
 
 @kernel
+def is_shifted_by_a_frame(
+    stacks: NDArray[np.uint8], next_stacks: NDArray[np.uint8], mask: NDArray[np.uint8]
+) -> bool:
+    """
+    Return whether next observations hold the newer frames of their observations.
+
+    :param stacks: All bytes, channels last or first.
+    :param mask: 0 where a next observation has its newest frame, else 255; shorter than the stacks
+        by the distance of a frame to the frame after it.
+    """
+    newer = stacks[len(stacks) - len(mask) :]
+    found = np.uint8(0)
+    for i in range(len(mask)):  # without a branch, so that processors do many bytes at once
+        found |= (next_stacks[i] ^ newer[i]) & mask[i]
+    return bool(found == 0)
+
+
+@kernel
 def choose_free(counters: IntArray, previous: IntArray, chosen: IntArray) -> None:
     """Write free frames to ``chosen``, those that were used before first; nothing else changes."""
     frame, unused = counters[FREE], counters[N_USED]

@@ -16,6 +16,7 @@ from sb3_per.buffers.frame_kernels import (
     copy_frames,
     find_frames,
     find_free,
+    is_shifted_by_a_frame,
     store_row,
 )
 from sb3_per.prioritization.sum_tree import IntArray
@@ -60,10 +61,14 @@ class FrameStore:
         self.shape, self.dtype, self.channels_first = layout_of(space, n_stack)
         self.n_bytes = math.prod(self.shape) * self.dtype.itemsize // n_stack  # of a frame
         self._n_outer = 1 if self.channels_first else math.prod(self.shape[:-1])
-        is_shifted = np.ones((n_envs, self._n_outer, n_stack, self.n_bytes // self._n_outer), bool)
-        is_shifted[:, :, -1] = False  # where a next observation has its newest frame
-        self._is_shifted = is_shifted.ravel()
-        self._latest = 0, np.empty(0, dtype=np.uint8)  # next observations, and rows added with them
+        self._row = (n_envs, *self.shape)
+        self._stored_row = (n_envs, self._n_outer, n_stack, self.n_bytes // self._n_outer)
+        is_shifted = np.full(self._stored_row, 0xFF, dtype=np.uint8)
+        is_shifted[:, :, -1] = 0  # where a next observation has its newest frame
+        self._is_shifted = is_shifted.ravel()[: -self._stored_row[-1]]
+        self._one_each = np.ones(n_envs, dtype=np.int64)
+        latest: list[bytes] = []
+        self._latest = 0, latest  # rows added with the last one, its next observations
         # Linux gives memory to zeros when they are first written, here and in SB3's buffers.
         self.newest = np.zeros((n_rows, n_envs), dtype=np.int64)  # frames of observations
         self.following = np.zeros((n_rows, n_envs), dtype=np.int64)  # of next observations
@@ -155,7 +160,7 @@ class FrameStore:
             links = (self.previous, self.newest, self.following)
             find_free(self.counters, *links, self.n_stack, n_added)
         self._store(n_added, is_known, continues, (stacks, next_stacks))
-        self._latest = n_added + 1, next_stacks.copy()
+        self._latest = n_added + 1, [stack.tobytes() for stack in next_stacks]
 
     def _continues(self, n_added: int, is_known: bool, stacks: Frames) -> NDArray[np.bool_]:
         """Return which observations equal the next observations of the row before, by bytes."""
@@ -164,9 +169,11 @@ class FrameStore:
             return np.zeros(n_envs, dtype=bool)
         n_latest, latest = self._latest
         if n_latest != n_added:  # after loading, or if an exception has stopped an `add`
-            latest = self._as_stored(self._stacks(self.following[(n_added - 1) % n_rows]))
-        continues: NDArray[np.bool_] = (stacks == latest).reshape(n_envs, -1).all(axis=1)
-        return continues
+            stored = self._as_stored(self._stacks(self.following[(n_added - 1) % n_rows]))
+            latest = [stack.tobytes() for stack in stored]
+        # Three times as fast as comparing arrays.
+        pairs = zip(stacks, latest, strict=True)
+        return np.array([stack.tobytes() == before for stack, before in pairs])
 
     def _store(
         self,
@@ -175,10 +182,12 @@ class FrameStore:
         continues: NDArray[np.bool_],
         stacks: tuple[Frames, Frames],
     ) -> None:
-        n_new = np.ones(len(continues), dtype=np.int64)
-        for env in np.flatnonzero(~continues).tolist():
-            n_new[env] += _n_kept(stacks[0][env])
-        chosen = np.empty(n_new.sum(), dtype=np.int64)
+        n_new = self._one_each
+        if not continues.all():
+            n_new = n_new.copy()
+            for env in np.flatnonzero(~continues).tolist():
+                n_new[env] += _n_kept(stacks[0][env])
+        chosen = np.empty(int(n_new.sum()), dtype=np.int64)
         choose_free(self.counters, self.previous, chosen)
         self._reserve(int(chosen.max()) + 1)
         # The frames come first: until `store_row` has run, which nothing interrupts, they are free.
@@ -192,18 +201,15 @@ class FrameStore:
         store_row(self.counters, links, self.n_stack, n_added, is_known, (n_new, chosen, continues))
 
     def _require_stacks(self, stacks: Frames, next_stacks: Frames) -> None:
-        # Compared as a whole, shifted by a frame of a pixel, since loops over channels are slow.
-        n_inner = stacks.shape[-1]
-        differs = next_stacks.ravel()[:-n_inner] != stacks.ravel()[n_inner:]
-        differs &= self._is_shifted[:-n_inner]
-        if not differs.any():
+        if is_shifted_by_a_frame(stacks.ravel(), next_stacks.ravel(), self._is_shifted):
             return
+        differs = (next_stacks[:, :, :-1] != stacks[:, :, 1:]).reshape(len(stacks), -1)
         axis = "first" if self.channels_first else "last"
         raise ValueError(
             f"n_stack={self.n_stack} needs observations of {self.n_stack} frames that are stacked "
             f"along the {axis} axis, as by VecFrameStack: a next observation must be its "
             f"observation without the oldest frame, with a new one behind ({_HOW_TO_TURN_OFF}), "
-            f"got others from environment {int(differs.argmax()) // stacks[0].size}"
+            f"got others from environment {int(differs.any(axis=1).argmax())}"
         )
 
     def _as_stored(self, observations: Any) -> Frames:
@@ -211,10 +217,10 @@ class FrameStore:
         Return observations as bytes, shape (n_envs, n_outer, n_stack, n_inner), oldest frame first:
         a frame has one outer part if channels come first, and one for each pixel if they come last.
         """
-        n_envs = self.newest.shape[1]
-        stacks = np.broadcast_to(np.asarray(observations, self.dtype), (n_envs, *self.shape))
-        stored = np.ascontiguousarray(stacks).reshape(n_envs, -1).view(np.uint8)
-        return stored.reshape(n_envs, self._n_outer, self.n_stack, -1)
+        stacks = np.asarray(observations, self.dtype)
+        if stacks.shape != self._row:
+            stacks = np.broadcast_to(stacks, self._row)
+        return np.ascontiguousarray(stacks).view(np.uint8).reshape(self._stored_row)
 
     def _stacks(self, newest: IntArray) -> NDArray[Any]:
         """Return the observations that end with some frames."""

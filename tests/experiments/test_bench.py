@@ -353,6 +353,21 @@ def test_memory_counts_what_prioritization_takes_beyond_the_transitions():
     assert proportional.bytes_per_slot == pytest.approx(8 * 8 / 7 + 1, abs=1.5)
 
 
+def test_ops_measures_the_contestants_that_are_named_alone():
+    entered, left_out = ops.enter(contestants.images(50), ["SB3 uniform", "sb3-per n_stack=4"])
+
+    assert [*entered] == ["SB3 uniform", "sb3-per n_stack=4"]
+    assert not left_out
+
+
+def test_a_contestant_that_there_is_not_is_refused_with_the_names(monkeypatch):
+    arguments = ["--capacities", "--images", "50", "--only", "SB3 unifrom"]
+    monkeypatch.setattr(sys, "argv", ["sb3-per bench", "ops", *arguments])
+
+    with pytest.raises(SystemExit, match=r"among \['SB3 uniform', .*, got 'SB3 unifrom'"):
+        command.main()
+
+
 @pytest.mark.slow
 def test_memory_of_images_falls_to_an_eighth_where_each_frame_is_stored_once():
     pytest.importorskip("psutil")

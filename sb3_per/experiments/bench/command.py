@@ -67,6 +67,9 @@ def _parser() -> argparse.ArgumentParser:
     of_ops.add_argument(
         "--rounds", type=whole_number(1), default=1000, help="of measuring (default: 1000)"
     )
+    of_ops.add_argument(
+        "--only", nargs="+", default=[], metavar="NAME", help="contestants; all by default"
+    )
     of_ops.set_defaults(run=_run_ops)
 
     of_train = commands.add_parser("train", help="steps a second of PERDQN and DQN")
@@ -120,7 +123,10 @@ def _run_ops(asked: argparse.Namespace) -> None:
     costs: list[ops.Cost] = []
     for task in ops.tasks(asked.capacities, asked.images):
         _say(f"\n## {task.name}, {task.capacity:,} stored\n")
-        entered, left_out = ops.enter(task)
+        try:
+            entered, left_out = ops.enter(task, asked.only)
+        except ValueError as error:
+            raise SystemExit(f"sb3-per bench ops: {error}") from None
         for name, reason in left_out.items():
             _say(f"{name} is left out: {reason}")
         costs += (found := ops.measure(task, entered, asked.batches, asked.rounds))

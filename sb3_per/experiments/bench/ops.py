@@ -16,6 +16,7 @@ from sb3_per.experiments.bench.contestants import (
 )
 from sb3_per.experiments.bench.peers import LARGEST, peers
 from sb3_per.experiments.bench.quartiles import Quartiles, quartiles_of, table
+from sb3_per.rules import require
 
 BATCHES = (32, 256, 1024)
 CAPACITIES = (10_000, 100_000, 1_000_000, 10_000_000)
@@ -46,11 +47,23 @@ def tasks(capacities: Iterable[int], n_images: int) -> list[Task]:
     return [*map(flat, capacities), *([images(n_images)] if n_images else [])]
 
 
-def enter(task: Task) -> tuple[dict[str, Contestant], dict[str, str]]:
-    """Return contestants by name, full; and why each of the others is left out."""
-    entered = {name: make() for name, make in (*buffers(task), *structures(task))}
+def enter(task: Task, only: Sequence[str] = ()) -> tuple[dict[str, Contestant], dict[str, str]]:
+    """
+    Return contestants by name, full; and why each of the others is left out.
+
+    :param only: Names of those to measure; by default all.
+    :raises ValueError: for a name that no contestant of this task has.
+    """
+    own = dict((*buffers(task), *structures(task)))
+    others = list(peers(task))
+    names = [*own, *(name for name, *_ in others)]
+    for name in only:
+        require(name in names, f"contestants of {task.name} must be among {names}", name)
+    entered = {name: make() for name, make in own.items() if name in only or not only}
     left_out = {}
-    for name, package, make in peers(task):
+    for name, package, make in others:
+        if only and name not in only:
+            continue
         if task.capacity > LARGEST or task.observations.dtype == np.uint8:
             left_out[name] = f"measured only with 8 floats, up to {LARGEST:,} stored"
             continue
