@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from frequencies import SIGNIFICANCE, chi_square_p_value
 
+from sb3_per.prioritization.pending_updates import states_of_0_1_0
 from sb3_per.prioritization.sampler import PrioritizedSampler
 
 N = 40
@@ -204,3 +205,15 @@ def test_lap_has_the_paper_s_probabilities(threshold):
     powers = np.maximum(np.abs(td_errors), threshold) ** 0.4
     np.testing.assert_allclose(sampler.probabilities(np.arange(5)), powers / powers.sum())
     assert sampler.prioritization.largest_priority == 8.0
+
+
+def test_states_of_0_1_0_say_after_a_restart_which_slots_are_empty():
+    stored = make(n_removed=5).prioritization.state()
+    sampler = PrioritizedSampler(N, generator=np.random.default_rng(0))
+    sampler.pending_states[:] = states_of_0_1_0(np.zeros(N, dtype=np.int8))  # none is said empty
+
+    sampler.restore(stored)
+    sampler.insert(np.array([0]))  # one of the five that were removed
+    sampler.insert(np.array([1]))  # one that was not
+
+    assert sampler.n_sampleable == N - 4 == len(inserted(sampler))
