@@ -1,0 +1,133 @@
+"""Every block of code on the documentation site runs, and every command that it shows exists."""
+
+import io
+import re
+import shlex
+import sys
+from contextlib import redirect_stdout
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from sb3_per import cli
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted([*DOCS.glob("*.md"), *DOCS.glob("algorithms/*.md")])
+QUIET = pytest.mark.filterwarnings("ignore:rich is experimental")  # tqdm says so of its own bar
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    pattern = rf"^```{language}\n(.*?)^```"
+    return re.findall(pattern, page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+
+def shortened(program: str) -> str:
+    """Return the program with few steps of training, and without a progress bar or a log."""
+    program = re.sub(r"\.learn\([\d_]{4,}", ".learn(120", program)
+    return re.sub(r"N_STEPS(.*?)= [\d_]+", r"N_STEPS\1= 600", program).replace(", verbose=1", "")
+
+
+def of(pages: list[Path], language: str) -> list[Path]:
+    return [page for page in pages if blocks(page, language)]
+
+
+@QUIET
+@pytest.mark.parametrize("page", of(PAGES, "python"), ids=lambda page: page.stem)
+def test_the_programs_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch):
+    program = shortened("\n".join(blocks(page, "python")))
+    for package in ("rl_zoo3", "sb3_contrib", "tensorboard"):
+        if package in program or (package == "rl_zoo3" and "zoo" in page.stem):
+            pytest.importorskip(package)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(program, page.name, "exec"), {"__name__": "page"})
+
+
+def test_the_site_has_programs():
+    assert len(of(PAGES, "python")) >= 15
+    assert len(of(PAGES, "bash")) >= 3
+
+
+def commands(block: str) -> list[list[str]]:
+    """Return the words of each command of a block of shell code."""
+    lines = block.replace("\\\n", " ").splitlines()
+    return [shlex.split(each, comments=True) for each in lines if each.strip()]
+
+
+@cache
+def help_of(words: tuple[str, ...]) -> str:
+    """Return what ``sb3-per ... --help`` prints."""
+    printed, arguments = io.StringIO(), sys.argv
+    try:
+        with redirect_stdout(printed), pytest.raises(SystemExit) as end:
+            cli.main([*words, "--help"])
+    finally:
+        sys.argv = arguments
+    assert end.value.code in (0, None)
+    return printed.getvalue()
+
+
+def require_known(words: list[str]) -> None:
+    """Check that a command of ours, of pip, of make or of an example can be typed as it stands."""
+    while re.fullmatch(r"\w+=.*", words[0]):
+        words = words[1:]
+    if words[:3] == ["python", "-m", "sb3_per"]:
+        words = ["sb3-per", *words[3:]]
+    if words[0] in ("for", "ls", "done;", "done"):
+        return
+    if words[0] == "sb3-per":
+        require_options(words[1:])
+    elif words[0] == "make":
+        targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+        assert set(words[1:]) - {word for word in words if "=" in word} <= set(targets)
+    elif words[:2] == ["pip", "install"]:
+        extras = re.findall(r"\[(.*)\]", words[-1])
+        project = (ROOT / "pyproject.toml").read_text()
+        assert all(f"\n{name} = [" in project for each in extras for name in each.split(","))
+    elif words[:2] == ["python", "-m"]:
+        assert find_spec(words[2]) is not None
+    else:
+        assert words[0] == "python", f"an unknown command: {words}"
+        assert (ROOT / words[1]).exists()
+
+
+def require_options(words: list[str]) -> None:
+    command = words[:2] if words[0] in ("compare", "bench") else words[:1]
+    if words[0] == "configs":
+        return
+    known = set(re.findall(r"(?<![\w-])--?[A-Za-z][\w-]*", help_of(tuple(command))))
+    asked = {word for word in words if re.match(r"--?[A-Za-z]", word)}
+    assert asked <= known, f"sb3-per {' '.join(command)} has no {asked - known}"
+
+
+@pytest.mark.filterwarnings("ignore")  # of RL-Zoo's imports
+@pytest.mark.parametrize("page", of([*PAGES, ROOT / "README.md"], "bash"), ids=lambda p: p.stem)
+def test_the_commands_of_a_page_exist_with_their_options(page):
+    pytest.importorskip("rl_zoo3")
+    for block in blocks(page, "bash"):
+        for words in commands(block):
+            require_known(words)
+
+
+@pytest.mark.parametrize(
+    "command", ["sb3-per trian", "sb3-per compare run smoke --sedes 3", "rm x"]
+)
+def test_a_misspelled_command_is_found(command, capsys):
+    pytest.importorskip("rl_zoo3")
+    with pytest.raises((AssertionError, SystemExit, pytest.fail.Exception)):
+        require_known(shlex.split(command))
+
+
+def test_the_pictures_are_those_that_the_script_draws():
+    script: dict[str, object] = {"__name__": "pictures"}
+    exec((DOCS / "pictures" / "draw.py").read_text(encoding="utf-8"), script)
+
+    drawn = script["pictures"]()  # type: ignore[operator]
+
+    assert {path.stem for path in DOCS.glob("pictures/*.svg")} == set(drawn)
+    for name, content in drawn.items():
+        assert (DOCS / "pictures" / f"{name}.svg").read_text(encoding="utf-8") == content
+        assert ElementTree.fromstring(content).get("aria-label")
