@@ -29,6 +29,7 @@ ARGUMENT_HINTS = {
     "prioritized_replay": "replay is always prioritized, so leave it out",
     "prioritized_replay_beta0": "pass beta_initial",
     "prioritized_replay_beta_iters": "pass beta_fraction, a part of the training in (0, 1]",
+    "loss": "its loss is a Huber loss already (of quantiles, for QR-DQN and TQC), so leave it out",
     "target_network_update_freq": "pass target_update_interval",
 }
 _OPTION_HINTS = {
@@ -47,15 +48,16 @@ _GIVEN_BY_SB3 = (
 )
 
 
-def refuse_buffer_options(algorithm: str, arguments: Iterable[str]) -> None:
+def refuse_buffer_options(algorithm: type[Any], arguments: Iterable[str]) -> None:
     """
     Refuse options of the buffer among the arguments of an algorithm.
 
-    :param algorithm: The name of the algorithm.
+    :param algorithm: Its class.
     :raises ValueError: for the first option; it says where that belongs.
     """
-    known = [name for name in arguments if name not in ARGUMENT_HINTS]
-    refuse_unknown(f"{algorithm} has no argument", arguments, known, ARGUMENT_HINTS)
+    own = argument_names(algorithm) or []
+    known = [name for name in arguments if name in own or name not in ARGUMENT_HINTS]
+    refuse_unknown(f"{algorithm.__name__} has no argument", arguments, known, ARGUMENT_HINTS)
 
 
 def resolve_buffer_class(

@@ -57,12 +57,12 @@ class SampledBatches:
 
 class WeightedLoss:
     """
-    A loss function of SB3 whose gradient is weighted, and that gives the buffer the TD errors.
+    A loss function whose gradient is weighted, and that gives the buffer the TD errors.
 
     It returns what the loss function returns, so what SB3 logs is not weighted. For a mean over
     samples, weighting the gradient of the current values is weighting each sample's loss.
 
-    :param loss: SB3's loss function, of the current values and their target.
+    :param loss: The loss function, of the current values and their target.
     :param td_errors: What the TD errors of these are, (B, n).
     :param n_calls: How often the loss is computed in each gradient step: once for each critic, or
         once for all. A sample's priority comes from the mean of abs(TD error) over all critics.
@@ -147,6 +147,10 @@ class PrioritizedCriticAlgorithm(PrioritizedAlgorithm):
         """Return how often ``train`` computes the loss in each gradient step."""
         return 1
 
+    def _replace_loss(self, loss: Loss) -> Loss:
+        """Return the loss to minimise instead of that of ``train``."""
+        return loss
+
     def _setup_model(self) -> None:
         require_global(self._train_of_sb3(), self.loss_name)
         super()._setup_model()
@@ -161,9 +165,9 @@ class PrioritizedCriticAlgorithm(PrioritizedAlgorithm):
         self.replay_buffer.beta = self._annealed_beta()
         train, buffer = self._train_of_sb3(), self.replay_buffer
         batches = SampledBatches(buffer)
-        original = lookup_global(train, self.loss_name)
+        function = self._replace_loss(lookup_global(train, self.loss_name))
         loss = WeightedLoss(
-            original, self.td_errors, self._n_losses(), batches, self.loss_threshold
+            function, self.td_errors, self._n_losses(), batches, self.loss_threshold
         )
         self.replay_buffer = batches  # type: ignore[assignment]  # train only samples from it
         try:

@@ -1,6 +1,6 @@
 """CrossQ with prioritized replay."""
 
-from typing import Any
+from typing import Any, Literal
 
 import torch as th
 from sb3_contrib import CrossQ
@@ -10,11 +10,11 @@ from stable_baselines3.common.noise import ActionNoise
 from stable_baselines3.common.type_aliases import GymEnv, Schedule
 
 from sb3_per.algorithms.buffer_options import ARGUMENT_HINTS
-from sb3_per.algorithms.critic_loss import PrioritizedCriticAlgorithm
+from sb3_per.algorithms.squared_loss import PrioritizedSquaredLossAlgorithm
 from sb3_per.signatures import explain_unknown_arguments
 
 
-class PERCrossQ(PrioritizedCriticAlgorithm, CrossQ):
+class PERCrossQ(PrioritizedSquaredLossAlgorithm, CrossQ):
     """
     CrossQ with prioritized experience replay.
 
@@ -30,12 +30,12 @@ class PERCrossQ(PrioritizedCriticAlgorithm, CrossQ):
     :param beta_initial: Exponent of the importance-sampling weights at the start, in [0, 1].
     :param beta_final: The same at the end of the annealing, in [0, 1].
     :param beta_fraction: Part of the training over which beta moves linearly, in (0, 1].
+    :param loss: ``"mse"``, the base's squared loss, or ``"huber"``: the same up to a threshold of
+        abs(TD error), then linear. The threshold is 1, or LAP's with ``prioritization="lap"``.
     :raises ValueError: for an unknown argument, one out of its range, or a replay buffer without
         priorities.
     :raises RuntimeError: if ``CrossQ.train`` of this version cannot be given a weighted loss.
     """
-
-    loss_name = "F.mse_loss"
 
     @explain_unknown_arguments(ARGUMENT_HINTS)
     def __init__(
@@ -71,6 +71,7 @@ class PERCrossQ(PrioritizedCriticAlgorithm, CrossQ):
         beta_initial: float = 0.4,
         beta_final: float = 1.0,
         beta_fraction: float = 1.0,
+        loss: Literal["mse", "huber"] = "mse",
     ) -> None:
         super().__init__(
             policy=policy,
@@ -103,7 +104,5 @@ class PERCrossQ(PrioritizedCriticAlgorithm, CrossQ):
             beta_initial=beta_initial,
             beta_final=beta_final,
             beta_fraction=beta_fraction,
+            loss=loss,
         )
-
-    def _n_losses(self) -> int:
-        return self.critic.n_critics

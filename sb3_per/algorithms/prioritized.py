@@ -46,12 +46,17 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
 
     replay_buffer: PrioritizedReplayBuffer
 
-    # Where the loss turns from quadratic to linear; None if it is quadratic everywhere. It is what
-    # ``td_error_clip="loss"`` stands for.
-    loss_threshold: float | None = None
-
     # Which metrics of gradient steps are logged as ``train/<name>``.
     logged_metrics: ClassVar[tuple[str, ...]] = Metrics._fields
+
+    @property
+    def loss_threshold(self) -> float | None:
+        """
+        Return where the loss turns from quadratic to linear; None if it is quadratic everywhere.
+
+        It is what ``td_error_clip="loss"`` stands for.
+        """
+        return None
 
     def __init__(
         self,
@@ -251,7 +256,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         :raises ValueError: for an argument out of its range, and for an option of the buffer that
             is not in ``replay_buffer_kwargs``.
         """
-        refuse_buffer_options(cls.__name__, kwargs)
+        refuse_buffer_options(cls, kwargs)
         try:
             return super().load(
                 path, env, device, custom_objects, print_system_info, force_reset, **kwargs

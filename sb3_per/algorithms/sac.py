@@ -1,6 +1,6 @@
 """SAC with prioritized replay."""
 
-from typing import Any
+from typing import Any, Literal
 
 import torch as th
 from stable_baselines3 import SAC
@@ -10,11 +10,11 @@ from stable_baselines3.common.type_aliases import GymEnv, Schedule
 from stable_baselines3.sac.policies import SACPolicy
 
 from sb3_per.algorithms.buffer_options import ARGUMENT_HINTS
-from sb3_per.algorithms.critic_loss import PrioritizedCriticAlgorithm
+from sb3_per.algorithms.squared_loss import PrioritizedSquaredLossAlgorithm
 from sb3_per.signatures import explain_unknown_arguments
 
 
-class PERSAC(PrioritizedCriticAlgorithm, SAC):
+class PERSAC(PrioritizedSquaredLossAlgorithm, SAC):
     """
     Soft Actor-Critic with prioritized experience replay.
 
@@ -29,12 +29,12 @@ class PERSAC(PrioritizedCriticAlgorithm, SAC):
     :param beta_initial: Exponent of the importance-sampling weights at the start, in [0, 1].
     :param beta_final: The same at the end of the annealing, in [0, 1].
     :param beta_fraction: Part of the training over which beta moves linearly, in (0, 1].
+    :param loss: ``"mse"``, the base's squared loss, or ``"huber"``: the same up to a threshold of
+        abs(TD error), then linear. The threshold is 1, or LAP's with ``prioritization="lap"``.
     :raises ValueError: for an unknown argument, one out of its range, or a replay buffer without
         priorities.
     :raises RuntimeError: if ``SAC.train`` of this version cannot be given a weighted loss.
     """
-
-    loss_name = "F.mse_loss"
 
     @explain_unknown_arguments(ARGUMENT_HINTS)
     def __init__(
@@ -71,6 +71,7 @@ class PERSAC(PrioritizedCriticAlgorithm, SAC):
         beta_initial: float = 0.4,
         beta_final: float = 1.0,
         beta_fraction: float = 1.0,
+        loss: Literal["mse", "huber"] = "mse",
     ) -> None:
         super().__init__(
             policy=policy,
@@ -104,7 +105,5 @@ class PERSAC(PrioritizedCriticAlgorithm, SAC):
             beta_initial=beta_initial,
             beta_final=beta_final,
             beta_fraction=beta_fraction,
+            loss=loss,
         )
-
-    def _n_losses(self) -> int:
-        return self.critic.n_critics

@@ -1,6 +1,6 @@
 """TD3 and DDPG with prioritized replay."""
 
-from typing import Any
+from typing import Any, Literal
 
 import torch as th
 from stable_baselines3 import DDPG, TD3
@@ -10,11 +10,11 @@ from stable_baselines3.common.type_aliases import GymEnv, Schedule
 from stable_baselines3.td3.policies import TD3Policy
 
 from sb3_per.algorithms.buffer_options import ARGUMENT_HINTS
-from sb3_per.algorithms.critic_loss import PrioritizedCriticAlgorithm
+from sb3_per.algorithms.squared_loss import PrioritizedSquaredLossAlgorithm
 from sb3_per.signatures import explain_unknown_arguments
 
 
-class PERTD3(PrioritizedCriticAlgorithm, TD3):
+class PERTD3(PrioritizedSquaredLossAlgorithm, TD3):
     """
     Twin Delayed DDPG with prioritized experience replay.
 
@@ -29,12 +29,12 @@ class PERTD3(PrioritizedCriticAlgorithm, TD3):
     :param beta_initial: Exponent of the importance-sampling weights at the start, in [0, 1].
     :param beta_final: The same at the end of the annealing, in [0, 1].
     :param beta_fraction: Part of the training over which beta moves linearly, in (0, 1].
+    :param loss: ``"mse"``, the base's squared loss, or ``"huber"``: the same up to a threshold of
+        abs(TD error), then linear. The threshold is 1, or LAP's with ``prioritization="lap"``.
     :raises ValueError: for an unknown argument, one out of its range, or a replay buffer without
         priorities.
     :raises RuntimeError: if ``TD3.train`` of this version cannot be given a weighted loss.
     """
-
-    loss_name = "F.mse_loss"
 
     @explain_unknown_arguments(ARGUMENT_HINTS)
     def __init__(
@@ -68,6 +68,7 @@ class PERTD3(PrioritizedCriticAlgorithm, TD3):
         beta_initial: float = 0.4,
         beta_final: float = 1.0,
         beta_fraction: float = 1.0,
+        loss: Literal["mse", "huber"] = "mse",
     ) -> None:
         super().__init__(
             policy=policy,
@@ -98,13 +99,11 @@ class PERTD3(PrioritizedCriticAlgorithm, TD3):
             beta_initial=beta_initial,
             beta_final=beta_final,
             beta_fraction=beta_fraction,
+            loss=loss,
         )
 
-    def _n_losses(self) -> int:
-        return self.critic.n_critics
 
-
-class PERDDPG(PrioritizedCriticAlgorithm, DDPG):
+class PERDDPG(PrioritizedSquaredLossAlgorithm, DDPG):
     """
     Deep Deterministic Policy Gradient with prioritized experience replay.
 
@@ -118,12 +117,12 @@ class PERDDPG(PrioritizedCriticAlgorithm, DDPG):
     :param beta_initial: Exponent of the importance-sampling weights at the start, in [0, 1].
     :param beta_final: The same at the end of the annealing, in [0, 1].
     :param beta_fraction: Part of the training over which beta moves linearly, in (0, 1].
+    :param loss: ``"mse"``, the base's squared loss, or ``"huber"``: the same up to a threshold of
+        abs(TD error), then linear. The threshold is 1, or LAP's with ``prioritization="lap"``.
     :raises ValueError: for an unknown argument, one out of its range, or a replay buffer without
         priorities.
     :raises RuntimeError: if ``DDPG.train`` of this version cannot be given a weighted loss.
     """
-
-    loss_name = "F.mse_loss"
 
     @explain_unknown_arguments(ARGUMENT_HINTS)
     def __init__(
@@ -153,6 +152,7 @@ class PERDDPG(PrioritizedCriticAlgorithm, DDPG):
         beta_initial: float = 0.4,
         beta_final: float = 1.0,
         beta_fraction: float = 1.0,
+        loss: Literal["mse", "huber"] = "mse",
     ) -> None:
         super().__init__(
             policy=policy,
@@ -179,7 +179,5 @@ class PERDDPG(PrioritizedCriticAlgorithm, DDPG):
             beta_initial=beta_initial,
             beta_final=beta_final,
             beta_fraction=beta_fraction,
+            loss=loss,
         )
-
-    def _n_losses(self) -> int:
-        return self.critic.n_critics

@@ -13,9 +13,10 @@ class LossAdjusted(Proportional):
     LAP, loss-adjusted prioritized replay (Fujimoto et al. 2020, https://arxiv.org/abs/2007.06049,
     section 4): the priority is max(abs(TD error), threshold).
 
-    LAP belongs to a Huber loss with the same threshold, as DQN's is with 1, and to no correction:
-    set beta to 0. Where abs(TD error) is below the threshold the loss is quadratic and sampling
-    uniform; above it the loss is linear and sampling prioritized. The paper has alpha 0.4.
+    LAP belongs to a Huber loss with the same threshold and to no correction: set beta to 0.
+    ``PERDQN``'s loss has the threshold 1; with ``loss="huber"``, the loss of actor-critics has this
+    one. Where abs(TD error) is below the threshold the loss is quadratic and sampling uniform;
+    above it the loss is linear and sampling prioritized. The paper has alpha 0.4.
 
     :param n_slots: Number of slots.
     :param threshold: Lower bound of priorities, and the threshold of the loss, > 0.
