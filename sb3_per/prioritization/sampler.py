@@ -77,7 +77,7 @@ class PrioritizedSampler:
         self.generator = generator
         self.n_sampleable = 0  # N: how many slots are inserted
         self._pending = PendingUpdates(n_slots)
-        # 1 for every inserted slot: uniform sampling over them, in the order of slots.
+        # 1 for each inserted slot: uniform sampling over them, in the order of slots.
         self._inserted = SumTree(n_slots) if self.uniform_share > 0 else None
 
     def insert(self, slots: IntArray) -> None:
@@ -129,7 +129,7 @@ class PrioritizedSampler:
 
         Each slot gets its probability under the mixture, whichever part it came from: the balance
         heuristic (Veach & Guibas 1995). The number of uniform samples is share * B, rounded up or
-        down at random so that it is share * B on average: so the probabilities are exact for every
+        down at random so that it is share * B on average: so the probabilities are exact for each
         share, and no weight exceeds share^-beta.
         """
         share, uniforms = self.uniform_share, self.generator.random(batch_size + 1)

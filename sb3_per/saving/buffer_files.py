@@ -30,7 +30,7 @@ from sb3_per.saving.structure import (
 )
 
 FORMAT = "sb3-per buffer"
-# 1 (0.1.0): one pending state and one leaf for every slot, whether it holds a transition or not.
+# 1 (0.1.0): one pending state and one leaf for each slot, whether it holds a transition or not.
 VERSION = 2
 
 _KINDS = {kind.__name__: kind for kind in (PrioritizedReplayBuffer, PrioritizedDictReplayBuffer)}

@@ -271,7 +271,7 @@ def test_a_buffer_taken_over_in_mid_run_does_not_join_two_episodes():
 
 
 def test_training_again_does_not_join_two_episodes_of_stacked_observations():
-    """``VecFrameStack`` gives the same array for every reset, filled anew."""
+    """``VecFrameStack`` gives the same array for each reset, with new values."""
     model = make(VecFrameStack(DummyVecEnv([Corridor]), 2), kind=PERDQN, n_steps=3)
 
     model.learn(44)

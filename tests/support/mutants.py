@@ -78,7 +78,7 @@ SWAPS = {
 
 
 def mutations(tree):
-    """(node, what to do with it) for every place where a mistake can be made."""
+    """(node, what to do with it) for each place where a mistake can be made."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare) and type(node.ops[0]) in SWAPS:
             yield node, "ops"

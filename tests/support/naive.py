@@ -110,7 +110,7 @@ class NaiveOrder:
 
 
 class NaiveRanks:
-    """An argsort for every question, as notebooks have it."""
+    """An argsort for each question, as notebooks have it."""
 
     def __init__(self, n_slots, alpha, initial_priority, new_priority):
         self.alpha, self.new_priority = alpha, new_priority

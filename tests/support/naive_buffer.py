@@ -1,4 +1,4 @@
-"""A slow, obvious twin of the prioritized buffers: a list of rows, and a word for every slot."""
+"""A slow, obvious twin of the prioritized buffers: a list of rows, and a word for each slot."""
 
 import numpy as np
 from naive import NaiveProportional, NaiveRanks

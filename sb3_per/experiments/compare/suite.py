@@ -203,7 +203,7 @@ class Suite(Section):
     ) -> dict[str, Variant]:
         """Refuse overrides and factors that cannot be laid over an environment's values."""
         environments: dict[str, Environment] = info.data.get("environments", {})
-        problems: dict[Problem, None] = {}  # each of them once, not for every environment
+        problems: dict[Problem, None] = {}  # each of them once, not for each environment
         for name, variant in variants.items():
             for environment in environments.values():
                 try:
