@@ -54,7 +54,7 @@ def leaves(values, path=()):
 
 
 def test_our_suites_are_there():
-    ours = {"smoke", "classic", "sparse", "minatar", "pong", "ablation", "recipes"}
+    ours = {"smoke", "classic", "sparse", "minatar", "pong", "ablation", "recipes", "million"}
     assert ours == set(suite_file.names())
 
 

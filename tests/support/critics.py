@@ -78,7 +78,7 @@ def parameters(model):
 
 
 def ready(model, n_rows=60):
-    """The same transitions for every model, and what ``train`` needs outside of ``learn``."""
+    """The same transitions for each model, and what ``train`` needs outside of ``learn``."""
     model._setup_learn(1000)
     random = np.random.default_rng(0)
     for step in range(n_rows):

@@ -75,7 +75,8 @@ def _unknown_keys(
     yield from (_unknown((*path, key), key, known) for key in values if key not in known)
     options = values.get("replay_buffer_kwargs", {})
     if algorithm in ALGORITHMS and isinstance(options, dict):
-        known, path = [*OPTION_NAMES, "handle_timeout_termination"], (*path, "replay_buffer_kwargs")
+        known = [*OPTION_NAMES, "n_stack", "handle_timeout_termination"]
+        path = (*path, "replay_buffer_kwargs")
         yield from (_unknown((*path, key), key, known) for key in options if key not in known)
 
 
