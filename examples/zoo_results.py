@@ -1,4 +1,4 @@
-"""Evaluate what RL-Zoo has trained into logs/<seed>/ and print the README's table."""
+"""Evaluate what RL-Zoo has trained into logs/<seed>/ and print the table of docs/zoo.md."""
 
 import argparse
 from pathlib import Path

@@ -48,7 +48,7 @@ def test_cartpole_trains_and_reports_the_last_policy_and_the_best(capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", cartpole.VARIANTS)
 def test_the_best_policy_of_one_of_three_runs_solves_cartpole(variant):
-    # The best policy of seed 0, proportional, falls short (README), and rounding decides which.
+    # The best policy of seed 0, proportional, falls short, and rounding decides which.
     assert any(cartpole.main(seed=seed, variant=variant)[1] >= 475 for seed in range(3))
 
 
