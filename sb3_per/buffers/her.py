@@ -24,21 +24,7 @@ from sb3_per.signatures import explain_unknown_arguments
 GOALS = ("achieved_goal", "desired_goal")
 
 
-class _ConfiguredBuffer(PrioritizedDictReplayBuffer):
-    """
-    A buffer that finds its options in an attribute.
-
-    ``HerReplayBuffer`` calls the constructor of the next class with the arguments of
-    ``DictReplayBuffer`` alone.
-    """
-
-    _given: dict[str, Any]
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **{**kwargs, **self.__dict__.pop("_given")})
-
-
-class PrioritizedHerReplayBuffer(HerReplayBuffer, _ConfiguredBuffer):
+class PrioritizedHerReplayBuffer(HerReplayBuffer, PrioritizedDictReplayBuffer):
     """
     A ``HerReplayBuffer`` that samples transitions by priority, for the prioritized algorithms.
 
@@ -50,14 +36,14 @@ class PrioritizedHerReplayBuffer(HerReplayBuffer, _ConfiguredBuffer):
     ``HerReplayBuffer``, it is the last ``int(her_ratio * batch_size)`` transitions of the batch.
 
     The random numbers are the buffer's own, those of the goals included, and are saved with it. It
-    must not be sampled while another thread adds transitions. ``save_replay_buffer`` stores it;
-    ``save_buffer`` and checkpoints refuse it.
+    must not be sampled while another thread adds transitions. ``save_buffer`` and checkpoints store
+    it, but not with ``copy_info_dict=True``: then use ``save_replay_buffer``.
 
     The arguments of ``HerReplayBuffer`` come first, in its order, and mean the same; then the
     options of ``PrioritizedReplayBuffer``.
 
     :param env: The environments, whose ``compute_reward`` gives the rewards for new goals; an
-        algorithm passes its own.
+        algorithm passes its own. None if ``set_env`` follows before the first sample.
     :param optimize_memory_usage: Must be False.
     :param n_sampled_goal: How many transitions get a new goal for each one that keeps its goal.
     :param goal_selection_strategy: Where new goals come from: ``"future"`` (this step of the
@@ -74,7 +60,7 @@ class PrioritizedHerReplayBuffer(HerReplayBuffer, _ConfiguredBuffer):
         buffer_size: int,
         observation_space: spaces.Dict,
         action_space: spaces.Space[Any],
-        env: VecEnv,
+        env: VecEnv | None,
         device: th.device | str = "auto",
         n_envs: int = 1,
         optimize_memory_usage: bool = False,
@@ -99,40 +85,52 @@ class PrioritizedHerReplayBuffer(HerReplayBuffer, _ConfiguredBuffer):
         replacement: bool = True,
     ) -> None:
         require_goals(observation_space)
-        require_compute_reward(env)
+        if env is not None:
+            require_compute_reward(env)
         require_replayable(n_sampled_goal, n_steps, optimize_memory_usage)
         strategy = as_strategy(goal_selection_strategy)
-        self._given = {
-            "gamma": gamma,
-            "prioritization": prioritization,
-            "prioritization_kwargs": prioritization_kwargs,
-            "alpha": alpha,
-            "beta": beta,
-            "eps": eps,
-            "td_error_clip": td_error_clip,
-            "uniform_share": uniform_share,
-            "initial_priority": initial_priority,
-            "new_priority": new_priority,
-            "weight_normalization": weight_normalization,
-            "stratified": stratified,
-            "replacement": replacement,
-        }
-        super().__init__(
+        # Not HerReplayBuffer's constructor, which does not pass options on, and makes a dict for
+        # the infos of each slot: a million of them take 70 MB.
+        PrioritizedDictReplayBuffer.__init__(
+            self,
             buffer_size,
             observation_space,
             action_space,
-            env,
-            device=device,
+            device,
             n_envs=n_envs,
             optimize_memory_usage=optimize_memory_usage,
             handle_timeout_termination=handle_timeout_termination,
-            n_sampled_goal=n_sampled_goal,
-            goal_selection_strategy=strategy,
-            copy_info_dict=copy_info_dict,
+            n_steps=n_steps,
+            gamma=gamma,
+            prioritization=prioritization,
+            prioritization_kwargs=prioritization_kwargs,
+            alpha=alpha,
+            beta=beta,
+            eps=eps,
+            td_error_clip=td_error_clip,
+            uniform_share=uniform_share,
+            initial_priority=initial_priority,
+            new_priority=new_priority,
+            weight_normalization=weight_normalization,
+            stratified=stratified,
+            replacement=replacement,
         )
+        self.env = env
+        self.goal_selection_strategy = strategy
+        self.n_sampled_goal = n_sampled_goal
+        self.her_ratio = 1 - 1 / (n_sampled_goal + 1)
+        self.copy_info_dict = copy_info_dict
+        shape = (self.buffer_size, self.n_envs)
+        self.infos = np.broadcast_to(np.array({}, dtype=object), shape)
+        if copy_info_dict:
+            self.infos = self.infos.copy()
+        # For each row: where its episode starts, and how long it is; 0 while it has not ended.
+        self.ep_start = np.zeros(shape, dtype=np.int64)
+        self.ep_length = np.zeros(shape, dtype=np.int64)
+        self._current_ep_start = np.zeros(self.n_envs, dtype=np.int64)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        _ConfiguredBuffer.__setstate__(self, state)
+        PrioritizedDictReplayBuffer.__setstate__(self, state)
         self.env = None  # it is not stored: see `set_env`
 
     @property
@@ -148,6 +146,61 @@ class PrioritizedHerReplayBuffer(HerReplayBuffer, _ConfiguredBuffer):
             "goal_selection_strategy": self.goal_selection_strategy.name.lower(),
             "copy_info_dict": self.copy_info_dict,
         }
+
+    def storage(self) -> dict[str, NDArray[Any]]:
+        """
+        Return views of all that is kept by row or slot: transitions, episodes, awaited TD errors.
+
+        :raises ValueError: with ``copy_info_dict=True``: infos may hold any objects.
+        """
+        rule = "copy_info_dict must be False for save_buffer and checkpoints, which cannot store "
+        rule += "infos (save_replay_buffer pickles them)"
+        require(not self.copy_info_dict, rule, self.copy_info_dict)
+        return {
+            **super().storage(),
+            "ep_start": self.ep_start[: self.size()],
+            "ep_length": self.ep_length[: self.size()],
+            "current_ep_start": self._current_ep_start,
+        }
+
+    def restore_prioritization(self, state: dict[str, Any]) -> None:
+        """
+        Continue from a state of the prioritization.
+
+        :raises ValueError: for a state that does not fit, or does not belong to exactly the
+            transitions of episodes that have ended, and for stored episodes that do not fit.
+        """
+        rule = "stored ep_start, ep_length and current_ep_start must be those of whole episodes"
+        require(self._has_whole_episodes(), rule, self.ep_length[: self.size()])
+        super().restore_prioritization(state)
+
+    def _has_whole_episodes(self) -> bool:
+        """Return whether each row that can be sampled lies in an episode that is stored whole."""
+        size, n_rows, current = self.buffer_size, self.size(), self._current_ep_start
+        starts, lengths = self.ep_start[:n_rows], self.ep_length[:n_rows]  # (n_rows, n_envs)
+        if not (_are_in(current, 0, size - 1) and _are_in(starts, 0, size - 1)):
+            return False
+        # In a buffer that is not full, no episode continues in row 0.
+        is_inside = self.full or (
+            _are_in(current, 0, self.pos) and _are_in(starts + lengths, 0, n_rows)
+        )
+        if not (is_inside and _are_in(lengths, 0, size)):
+            return False
+        rows = np.arange(n_rows)[:, None]
+        steps, has_ended = (rows - starts) % size, lengths > 0
+        next_fits, former_fits = (
+            (np.roll(lengths, by, axis=0) == lengths) & (np.roll(starts, by, axis=0) == starts)
+            for by in (-1, 1)
+        )
+        is_whole = (steps < lengths) & ((steps == lengths - 1) | next_fits)
+        is_whole &= (steps == 0) | former_fits
+        is_running = (rows - current) % size < (self.pos - current) % size
+        fits = np.where(is_running, ~has_ended & (starts == current), ~has_ended | is_whole)
+        return bool(fits.all())
+
+    def _sampleable_slots(self) -> IntArray:
+        slots: IntArray = np.flatnonzero(self.ep_length[: self.size()])
+        return slots
 
     def add(  # type: ignore[override]  # as HerReplayBuffer
         self,
@@ -224,12 +277,15 @@ class PrioritizedHerReplayBuffer(HerReplayBuffer, _ConfiguredBuffer):
         rule = "learning_starts must be larger than the first episode is long (with all "
         rule += "environments counted), since HER only samples from episodes that have ended"
         require(self.n_sampleable > 0, rule, f"a sample after {self.n_stored} steps")
+        n_virtual = int(self.her_ratio * batch_size)
+        rule = "a PrioritizedHerReplayBuffer without environments needs set_env(env), or "
+        rule += "use_replay_buffer of an algorithm, before it is sampled"
+        require(self.env is not None or n_virtual == 0, rule, self.env)
         slots, weights = self._sample_slots(batch_size, beta)
         # Stratified batches are in order of slots or ranks, and priority must not decide which
         # transitions get new goals.
         order = self.generator.permutation(batch_size)
         slots, weights = slots[order], weights[order]
-        n_virtual = int(self.her_ratio * batch_size)
         parts: list[Any] = [self.gather(slots[: batch_size - n_virtual], env)]
         if n_virtual > 0:
             rows, envs = np.divmod(slots[batch_size - n_virtual :], self.n_envs)
@@ -299,6 +355,10 @@ def require_replayable(n_sampled_goal: Any, n_steps: Any, optimize_memory_usage:
     require(n_steps == 1, "n_steps must be 1 with PrioritizedHerReplayBuffer", n_steps)
     rule = "optimize_memory_usage must be False with PrioritizedHerReplayBuffer"
     require(not optimize_memory_usage, rule, optimize_memory_usage)
+
+
+def _are_in(values: IntArray, low: int, high: int) -> bool:
+    return bool(((values >= low) & (values <= high)).all())
 
 
 def as_strategy(strategy: GoalSelectionStrategy | str) -> GoalSelectionStrategy:

@@ -265,13 +265,18 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         if self.frames is not None:
             self.frames.check(self.size())
         self.sampler.restore(state)
-        slots = np.arange(self.n_stored)
-        if self.excluded_row is not None:
-            slots = np.delete(slots, self.slots_of(self.excluded_row))
+        slots = self._sampleable_slots()
         fits = bool((self.prioritization.probabilities(slots) > 0).all())
         fits &= self.sampler.n_sampleable == len(slots)
         rule = f"stored priorities must be those of the {len(slots)} transitions in the buffer"
         require(fits, rule, f"{self.sampler.n_sampleable} priorities")
+
+    def _sampleable_slots(self) -> IntArray:
+        """Return the slots that storage says can be sampled, in order."""
+        slots = np.arange(self.n_stored)
+        if self.excluded_row is None:
+            return slots
+        return np.delete(slots, self.slots_of(self.excluded_row))
 
     def options(self) -> dict[str, Any]:
         """Return the options of prioritization, except for its kind and beta."""

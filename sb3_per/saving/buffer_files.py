@@ -9,6 +9,7 @@ import numpy as np
 import torch as th
 from numpy.typing import NDArray
 
+from sb3_per.buffers.her import PrioritizedHerReplayBuffer
 from sb3_per.buffers.prioritized import PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
 from sb3_per.prioritization.base import Prioritization
 from sb3_per.prioritization.names import PRIORITIZATION_NAMES, PRIORITIZATIONS
@@ -33,7 +34,11 @@ FORMAT = "sb3-per buffer"
 # 1 (0.1.0): one pending state and one leaf for each slot, whether it holds a transition or not.
 VERSION = 2
 
-_KINDS = {kind.__name__: kind for kind in (PrioritizedReplayBuffer, PrioritizedDictReplayBuffer)}
+_KINDS: dict[str, type[PrioritizedReplayBuffer]] = {
+    "PrioritizedReplayBuffer": PrioritizedReplayBuffer,
+    "PrioritizedDictReplayBuffer": PrioritizedDictReplayBuffer,
+    "PrioritizedHerReplayBuffer": PrioritizedHerReplayBuffer,
+}
 _PENDING = "draw_log"  # the name that version 0.1.0 gave to pending states
 
 # No larger buffer is stored: one entry for each slot is looked at on loading.
@@ -65,9 +70,9 @@ def save_buffer(buffer: PrioritizedReplayBuffer, path: str | os.PathLike[str]) -
 
     :param buffer: One of ours; only ``save_replay_buffer`` can store subclasses.
     :param path: Where to, suffix and all.
-    :raises ValueError: for a subclass, ``PrioritizedHerReplayBuffer`` among them, a space that has
-        no JSON form, a random generator that is not NumPy's, or a prioritization of your own
-        that does not offer its state.
+    :raises ValueError: for a subclass, stored infos (``copy_info_dict`` of hindsight replay), a
+        space that has no JSON form, a random generator that is not NumPy's, or a prioritization of
+        your own that does not offer its state.
     """
     header, members = pack_buffer(buffer)
     write_archive(path, {"format": FORMAT, "version": VERSION, **header}, members)
@@ -80,6 +85,9 @@ def load_buffer(
 ) -> PrioritizedReplayBuffer:
     """
     Return a new buffer that continues as the stored one would have.
+
+    A buffer for hindsight replay has no environments: ``use_replay_buffer`` of an algorithm gives
+    it the algorithm's, and ``set_env`` any others.
 
     :param path: A file of ``save_buffer``.
     :param device: Where batches shall go.
@@ -169,6 +177,8 @@ def _empty_buffer(
     }
     twice = sorted(stored.keys() & own.keys())
     require(not twice, "stored options must not name what is stored elsewhere", twice)
+    if kind is PrioritizedHerReplayBuffer:
+        own["env"] = None
     with refusing("a stored buffer must be one that can be made here"):
         return kind(**own, **stored)
 
@@ -189,6 +199,7 @@ def _restore_pending(states: NDArray[np.int8], archive: Archive) -> None:
 
 def buffer_options(buffer: PrioritizedReplayBuffer) -> dict[str, Any]:
     """Return what a buffer was built with, except spaces, device and kind of prioritization."""
+    stacked = {} if isinstance(buffer, PrioritizedHerReplayBuffer) else {"n_stack": buffer.n_stack}
     return {
         "buffer_size": buffer.n_slots,
         "n_envs": buffer.n_envs,
@@ -196,7 +207,7 @@ def buffer_options(buffer: PrioritizedReplayBuffer) -> dict[str, Any]:
         "handle_timeout_termination": buffer.handle_timeout_termination,
         "n_steps": buffer.n_steps,
         "gamma": buffer.gamma,
-        "n_stack": buffer.n_stack,
+        **stacked,
         **buffer.options(),
     }
 

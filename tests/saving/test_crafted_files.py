@@ -19,6 +19,7 @@ from builders import BOX, DICT, TWO_ACTIONS, fill
 from checks import check_valid
 from corridor import Corridor, make
 from crafted import Crafted, bounded_memory, change_bytes, change_header, change_member, sealed
+from goal_line import GOAL_SPACE, goal_envs
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from stable_baselines3.common.env_util import make_vec_env
@@ -27,6 +28,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 from sb3_per import (
     PERDQN,
     PrioritizedDictReplayBuffer,
+    PrioritizedHerReplayBuffer,
     PrioritizedReplayBuffer,
     load_buffer,
     load_checkpoint,
@@ -42,8 +44,12 @@ KINDS = {
     "rank": {"prioritization": "rank", "weight_normalization": "buffer"},
     "dict": {"space": DICT, "prioritization": "rank", "n_envs": 2},
     "n_step": {"replacement": False, "n_steps": 3, "n_envs": 3, "gamma": 0.5},
+    "her": {"space": GOAL_SPACE, "uniform_share": 0.5, "n_envs": 2},
     "shared": {"optimize_memory_usage": True, "handle_timeout_termination": False, "n_envs": 2},
 }
+
+
+CLASSES = {"dict": PrioritizedDictReplayBuffer, "her": PrioritizedHerReplayBuffer}
 
 
 def stored(write):
@@ -58,9 +64,12 @@ def valid_buffer(kind, n_rows=13, size=16):
     np.random.seed(0)  # noqa: NPY002  # where buffers take their seed from
     options = dict(KINDS[kind])
     space = options.pop("space", BOX)
-    cls = PrioritizedDictReplayBuffer if space is DICT else PrioritizedReplayBuffer
+    if space is GOAL_SPACE:
+        options["env"] = goal_envs(2)
+    cls = CLASSES.get(kind, PrioritizedReplayBuffer)
     n_slots = size * options.get("n_envs", 1)
-    buffer = fill(cls(n_slots, space, TWO_ACTIONS, "cpu", **options), n_rows)
+    buffer = cls(n_slots, space, TWO_ACTIONS, device="cpu", **options)
+    fill(buffer, n_rows, done_at=[(step, step % 2) for step in range(2, n_rows, 3)])
     buffer.update_priorities(buffer.sample(8).slots, np.linspace(-2, 5, 8))
     buffer.sample(4)
     return stored(lambda path: save_buffer(fill(buffer, 2, first=n_rows), path))
@@ -72,6 +81,11 @@ def valid_checkpoint(kind):
     options = {"prioritization": "rank"} if kind == "rank" else {}
     model = make(env, PERDQN, buffer_size=48, replay_buffer_kwargs=options).learn(60)
     return stored(lambda path: save_checkpoint(model, path))
+
+
+def give_environments(buffer):
+    if isinstance(buffer, PrioritizedHerReplayBuffer):
+        buffer.set_env(goal_envs(1))  # of which one computes all rewards
 
 
 def check_loads_or_is_refused(load):
@@ -86,6 +100,7 @@ def check_loads_or_is_refused(load):
         event("loads")
         if buffer.n_slots <= 10_000:
             check_valid(buffer, finite=False)
+        give_environments(buffer)
         n_samples = min(buffer.n_sampleable, 3)
         if n_samples > 0:
             batch = buffer.sample(n_samples)
@@ -132,13 +147,16 @@ def test_a_small_file_of_a_large_buffer_takes_little_memory(kind, path):
     """4 KB that claimed 1e8 slots took 1 GB, and a buffer of ranks 3 GB."""
     crafted = Crafted(valid_buffer(kind))
     crafted.write(path)
-    load_buffer(path, "cpu").sample(3)  # what the first load takes in a process does not count
+    first = load_buffer(path, "cpu")
+    give_environments(first)
+    first.sample(3)  # what the first load takes in a process does not count
     crafted.header["buffer"]["options"]["buffer_size"] = 20_000_000
     crafted.write(path)
 
     with bounded_memory(150e6), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # SB3's, where the machine has less memory than all of it
         buffer = load_buffer(path, "cpu")
+        give_environments(buffer)
         batch = buffer.sample(3)
         buffer.update_priorities(batch.slots, np.ones(3))
 

@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 import torch as th
 
+from sb3_per import PrioritizedHerReplayBuffer
 from sb3_per.prioritization.proportional import Proportional
 from sb3_per.prioritization.rank_based import RankBased
 
@@ -20,6 +21,8 @@ def check_valid(buffer, finite=True):
     buffer.hand_over_new_rows()
     shares = buffer.prioritization.probabilities(np.arange(buffer.n_slots))
     drawable = np.arange(buffer.n_slots) < buffer.n_stored
+    if isinstance(buffer, PrioritizedHerReplayBuffer):
+        drawable &= buffer.ep_length.flatten() > 0
     if buffer.excluded_row is not None:
         drawable[buffer.slots_of(buffer.excluded_row)] = False
     assert (shares > 0).tolist() == drawable.tolist(), "drawable and drawn differ"
