@@ -43,6 +43,7 @@ html_title = f"sb3-per {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sphinx = False
+html_show_copyright = False
 html_math_renderer = "mathml"
 
 # Where SB3's documentation has the classes that ours are derived from.

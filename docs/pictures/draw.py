@@ -148,7 +148,7 @@ def sum_tree() -> str:
 def stratification() -> str:
     """Return the masses of six slots, cut into four slices, with stratified and other samples."""
     masses = [0.30, 0.06, 0.22, 0.04, 0.28, 0.10]
-    parts, start, left, wide = [], 0.0, 20, 580
+    parts, start, left, wide = [], 0.0, 105, 500
     for i, mass in enumerate(masses):
         parts.append(box(left + wide * start, 40, wide * mass - 2, 36, BLUE, 0.35 + 0.15 * (i % 2)))
         parts.append(text(left + wide * (start + mass / 2), 63, str(i)))
@@ -157,12 +157,12 @@ def stratification() -> str:
         x = left + wide * k / 4
         parts.append(line(x, 34, x, 150, "currentColor", 'stroke-dasharray="4 4"'))
     rows = {"stratified": (0.12, 0.41, 0.58, 0.93), "independent": (0.15, 0.62, 0.66, 0.72)}
-    for (name, samples), y, colour in zip(rows.items(), (100, 135), (ORANGE, GREEN), strict=True):
+    for (name, samples), y, colour in zip(rows.items(), (100, 130), (ORANGE, GREEN), strict=True):
         parts += [
             f'<circle cx="{left + wide * u:g}" cy="{y}" r="6" fill="{colour}"/>' for u in samples
         ]
-        parts.append(text(left, y - 12, name, "start", 'font-size="12"'))
-    parts.append(text(20, 22, "slots 0 to 5, as wide as their probability", "start"))
+        parts.append(text(left - 10, y + 5, name, "end"))
+    parts.append(text(left, 22, "slots 0 to 5, as wide as their probability", "start"))
     alt = "Stratified samples fall one into each of four equal slices; independent ones may crowd."
     return svg(620, 160, alt, *parts)
 
