@@ -13,9 +13,9 @@ INSTALLED := $(VENV)/.installed
 train: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(VENV)/bin/python -m examples.cartpole --seed $(SEED) --variant $(VARIANT)
 
-# All tests, the slow ones too, on all cores.
+# All tests, the slow ones too, on all cores; a group of tests, such as those on Ray, on one of them.
 test: $(READY)
-	$(VENV)/bin/python -m pytest --numprocesses auto
+	$(VENV)/bin/python -m pytest --numprocesses auto --dist loadgroup
 
 # The fast tests with the oldest versions that pyproject.toml allows: Python 3.10 or 3.11.
 OLDEST := .venv-oldest

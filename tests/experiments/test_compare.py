@@ -131,7 +131,7 @@ def ran(tmp_path_factory):
 def test_a_failing_cell_is_told_with_its_traceback_and_the_others_finish(ran):
     folder, printed = ran
 
-    assert "2/3, " in printed
+    assert "2 of 3 done, " in printed
     assert "Next: sb3-per compare report out\n" in printed
     assert "wrong, CartPole-v1, seed 0: exit status 1, all output in " in printed
     assert "Traceback (most recent call last)" in printed

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from sb3_per.experiments.compare import run_folder
-from sb3_per.experiments.compare.engine import EndedCell, run
+from sb3_per.experiments.compare.engine import EndedCell, LostCell, Remark, StartedCell, run
 from sb3_per.experiments.compare.local import LocalEngine
 from sb3_per.experiments.compare.progress import RunDisplay
 from sb3_per.experiments.compare.run_folder import DamagedResult, MixedResults
@@ -20,7 +20,7 @@ class FakeEngine:
     """Ends cells in the order in which they came."""
 
     def __init__(self, *, fails=(), cannot_start=(), interrupted_at=None):
-        self.running, self.submitted, self.most = [], [], 0
+        self.running, self.started, self.submitted, self.most = [], [], [], 0
         self.fails, self.interrupted_at, self.is_closed = fails, interrupted_at, False
         self.cannot_start = cannot_start
 
@@ -29,9 +29,12 @@ class FakeEngine:
             raise OSError("no space left")
         self.running.append(cell)
         self.submitted.append(cell)
+        self.started.append(StartedCell(cell))
         self.most = max(self.most, len(self.running))
 
     def collect(self):
+        if self.started:
+            return self.started.pop(0)
         if len(self.submitted) == self.interrupted_at:
             raise KeyboardInterrupt
         cell = self.running.pop(0)
@@ -42,9 +45,7 @@ class FakeEngine:
 
 
 class Silence:
-    def started(self, cell): ...
-
-    def ended(self, outcome): ...
+    def show(self, event): ...
 
 
 AGAIN = "Delete it, and its cell is trained again"
@@ -88,6 +89,7 @@ def test_a_cell_whose_output_is_gone_has_failed_like_any_other(tmp_path):
     here = LocalEngine(tmp_path, "cpu", work=grids.end_with_status_3)
     here.submit(GRID[0])
 
+    assert here.collect() == StartedCell(GRID[0])
     outcome = here.collect()
 
     assert outcome.cell == GRID[0]
@@ -100,6 +102,7 @@ def test_a_cell_whose_result_is_none_has_failed_like_any_other(tmp_path):
     here = LocalEngine(tmp_path, "cpu", work=grids.write_a_damaged_result)
 
     here.submit(GRID[0])
+    here.collect()
 
     assert here.collect() == (GRID[0], f"{result}: it must hold an object, got []. {AGAIN}")
 
@@ -113,6 +116,7 @@ def test_a_cell_runs_the_code_of_its_run_not_that_of_the_current_folder(tmp_path
     here = LocalEngine(tmp_path / "out", "cpu")
 
     here.submit(GRID[0])  # of an environment that there is none of
+    here.collect()
 
     assert here.collect().error.endswith("KeyError: 'A-v0'")
 
@@ -296,9 +300,9 @@ def lines_over_time(cells, *ends):
     clock, console = Clock(), Console(file=io.StringIO(), width=80)
     with RunDisplay(cells, 0, console, clock) as display:
         for cell in cells:
-            display.started(cell)
+            display.show(StartedCell(cell))
         for cell, (clock.now, well) in zip(cells, ends, strict=False):
-            display.ended(EndedCell(cell, None if well else "Traceback"))
+            display.show(EndedCell(cell, None if well else "Traceback"))
     return console.file.getvalue().splitlines()
 
 
@@ -311,9 +315,9 @@ def test_the_time_left_follows_from_the_steps_of_finished_cells():
     assert short.settings["steps"] == 40
     # 40 of 240 steps after 10 seconds, 160 after 40, 200 after 50.
     assert [line.partition(" left")[0] for line in lines] == [
-        "1/4, 0:00:50",
-        "2/4, 0:00:20",
-        "3/4, 0:00:10",
+        "1 of 4 done, 3 running, 0 failed, 4 steps/s, 0:00:50",
+        "2 of 4 done, 2 running, 0 failed, 4 steps/s, 0:00:20",
+        "3 of 4 done, 1 running, 0 failed, 4 steps/s, 0:00:10",
     ]
 
 
@@ -323,9 +327,25 @@ def test_a_cell_that_fails_at_once_does_not_make_the_rest_look_short():
     lines = lines_over_time(cells, (1, False), (10, True), (20, True))
 
     assert [line.partition(" left")[0] for line in lines] == [
-        "0/3, ?",
-        "1/3, 0:00:10",
-        "2/3, 0:00:00",
+        "0 of 3 done, 2 running, 1 failed, ? steps/s, ?",
+        "1 of 3 done, 1 running, 1 failed, 4 steps/s, 0:00:10",
+        "2 of 3 done, 0 running, 1 failed, 4 steps/s, 0:00:00",
+    ]
+
+
+def test_a_lost_cell_does_not_run_until_it_starts_again_and_remarks_are_lines():
+    console = Console(file=io.StringIO(), width=80)
+    cell = GRID[0]
+    with RunDisplay([cell], 0, console, Clock()) as display:
+        display.show(StartedCell(cell, "node1"))
+        display.show(Remark("node node2 is refused: [no markup]"))
+        display.show(LostCell(cell, "WorkerCrashedError; try 2 of 4"))
+        display.show(EndedCell(cell, "lost 2 times"))
+
+    assert console.file.getvalue().splitlines() == [
+        "node node2 is refused: [no markup]",
+        f"{cell}: lost, tried again (WorkerCrashedError; try 2 of 4)",
+        f"0 of 1 done, 0 running, 1 failed, ? steps/s, ? left | {cell}: failed",
     ]
 
 
@@ -341,10 +361,12 @@ def test_without_a_terminal_there_is_a_plain_line_for_each_cell():
 
     assert len(lines) == len(GRID)
     # rich rounds what is left up to whole seconds.
-    assert re.fullmatch(r"5/16, 0:00:0[01] left \| dqn, A-v0, seed 0: 0:00:00", lines[0])
-    assert re.fullmatch(r"8/16, 0:00:0[01] left \| dqn, A-v0, seed 1: failed", lines[4])
-    assert lines[-1].startswith("12/16, 0:00:00 left | ")
-    assert all(len(line) <= 80 for line in lines)
+    counts = r"%d of 16 done, %d running, %d failed, [\d?]+ steps/s, (0:00:0[01]|\?) left \| %s"
+    assert re.fullmatch(counts % (5, 1, 0, "dqn, A-v0, seed 0: 0:00:00"), lines[0])
+    assert re.fullmatch(counts % (8, 1, 1, "dqn, A-v0, seed 1: failed"), lines[4])
+    assert re.match(counts % (12, 0, 4, ""), lines[-1])
+    # The counts are readable in 80 columns, whatever the names behind them.
+    assert all(len(line.partition(" | ")[0]) <= 72 for line in lines)
 
 
 def test_a_plain_line_is_never_broken():

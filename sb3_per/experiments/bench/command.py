@@ -1,6 +1,7 @@
 """The command line of ``sb3-per bench``."""
 
 import argparse
+import importlib.util
 import json
 import platform
 import sys
@@ -14,6 +15,7 @@ import torch as th
 from sb3_per.experiments.bench import image_memory, memory, ops, plot, profile, train
 from sb3_per.experiments.common.command_line import Distinct, make_folder, whole_number
 from sb3_per.experiments.common.devices import device_that_is_here
+from sb3_per.experiments.common.engine_options import INSTALL
 from sb3_per.prioritization.names import PRIORITIZATIONS
 
 PACKAGES = (
@@ -105,6 +107,20 @@ def _parser() -> argparse.ArgumentParser:
     )
     of_memory.set_defaults(run=_run_memory)
 
+    of_engines = commands.add_parser("engines", help="wall time of grids of runs, here and on Ray")
+    of_engines.add_argument(
+        "--runs", type=whole_number(1), default=64, help="in a grid (default: 64)"
+    )
+    of_engines.add_argument(
+        "--workers",
+        type=whole_number(1),
+        nargs="+",
+        action=Distinct,
+        default=[1, 2],
+        help="runs at a time (default: 1 2)",
+    )
+    of_engines.set_defaults(run=_run_engines)
+
     for each in (of_train, of_profile):
         each.add_argument(
             "--tasks",
@@ -114,7 +130,7 @@ def _parser() -> argparse.ArgumentParser:
             default=[*train.TASKS],
             help="(default: all)",
         )
-    for each in (of_ops, of_train, of_profile, of_memory):
+    for each in (of_ops, of_train, of_profile, of_memory, of_engines):
         each.add_argument("--out", type=Path, help="a folder for JSON, and for the plot of ops")
     return parser
 
@@ -164,6 +180,21 @@ def _run_memory(asked: argparse.Namespace) -> None:
         _save(asked, "memory_of_images", [one._asdict() for one in of_images])
         if asked.out is not None:
             _say(f"\n{image_memory.draw(of_images, asked.out / 'memory')}")
+
+
+def _run_engines(asked: argparse.Namespace) -> None:
+    if importlib.util.find_spec("ray") is None:
+        raise SystemExit(f"sb3-per bench engines needs the package ray: {INSTALL}")
+    from sb3_per.experiments.bench import engines  # RL-Zoo, which it needs, takes seconds
+
+    empty, grids = engines.measure_empty(asked.runs), []
+    for grid in engines.measure_grids(asked.runs, asked.workers):
+        _say(f"{grid.engine}, {grid.n_workers} at a time: {grid.seconds:.0f} seconds")
+        grids.append(grid)
+    _say(f"\n{engines.summary(empty, grids)}")
+    _save(asked, "engines", [empty._asdict(), *(grid._asdict() for grid in grids)])
+    if asked.out is not None:
+        _say(f"\n{engines.draw(grids, asked.out / 'engines')}")
 
 
 def _possible(tasks: Sequence[str]) -> Sequence[str]:

@@ -2,15 +2,27 @@
 
 import argparse
 import pathlib
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import closing
 
 from tqdm import tqdm
 
 from sb3_per.experiments.cliffwalk import methods, report, results
-from sb3_per.experiments.cliffwalk.cells import Family
+from sb3_per.experiments.cliffwalk.cells import Cell, Family, Outcome
 from sb3_per.experiments.common.command_line import Distinct, locked_folder, whole_number
+from sb3_per.experiments.common.engine_options import add_engine_options, ray_options
 from sb3_per.experiments.common.processes import SPAWN, end_with_parent
+from sb3_per.experiments.common.ray_pool import (
+    Failed,
+    RayError,
+    RayOptions,
+    RayPool,
+    Returned,
+    Started,
+    connected,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -23,27 +35,74 @@ def main(arguments: Sequence[str] | None = None) -> None:
     family = _family(asked)
     default = "cliffwalk_networks" if asked.networks else "cliffwalk"
     folder = asked.out or pathlib.Path("runs", default)
+    options = ray_options(asked)
     with locked_folder(folder, "sb3-per cliffwalk"):
-        run(family, folder, asked.jobs)
+        try:
+            run(family, folder, asked.jobs, options)
+        except RayError as error:
+            raise SystemExit(f"sb3-per cliffwalk: {error}") from error
     report.show(folder)
 
 
-def run(family: Family, folder: pathlib.Path, n_jobs: int) -> None:
+def run(
+    family: Family, folder: pathlib.Path, n_jobs: int | None, options: RayOptions | None = None
+) -> None:
     """
     Make the runs whose outcomes the folder does not hold yet; each is written when it is done.
 
-    :param n_jobs: How many processes.
+    :param n_jobs: How many at a time; None for one, or for as many as Ray has room for.
+    :param options: What to ask of Ray; None for processes on this machine.
+    :raises SystemExit: at the end, if runs have failed on Ray.
     """
     known = results.read(folder)
     missing = [cell for cell in family.cells() if cell not in known]
+    if options is None or not missing:
+        outcomes = _made_here(family, missing, n_jobs or 1)
+    else:
+        outcomes = _made_on_ray(family, missing, n_jobs or len(missing), options)
+    with closing(outcomes):
+        for cell, outcome in tqdm(outcomes, total=len(missing), unit="run", leave=False):
+            known[cell] = outcome
+            results.write(folder, known)
+
+
+Outcomes = Generator[tuple[Cell, Outcome], None, None]
+
+
+def _made_here(family: Family, missing: Sequence[Cell], n_jobs: int) -> Outcomes:
     with ProcessPoolExecutor(n_jobs, SPAWN, end_with_parent) as executor:
         futures = {executor.submit(family.run, *cell): cell for cell in missing}
         try:
-            for future in tqdm(as_completed(futures), total=len(missing), unit="run", leave=False):
-                known[futures[future]] = future.result()
-                results.write(folder, known)
+            for future in as_completed(futures):
+                yield futures[future], future.result()
         finally:
             executor.shutdown(cancel_futures=True)
+
+
+def _made_on_ray(
+    family: Family, missing: Sequence[Cell], n_jobs: int, options: RayOptions
+) -> Outcomes:
+    waiting = deque(missing)
+    failed = []
+    with connected(options) as dashboard:
+        tqdm.write(f"Ray's dashboard: {dashboard or 'none'}")
+        pool = RayPool(family.run, options)
+        n_running = 0
+        while waiting or n_running:
+            while waiting and n_running < n_jobs:
+                cell = waiting.popleft()
+                pool.submit(cell, *cell)
+                n_running += 1
+            event = pool.collect()
+            n_running -= isinstance(event, Returned | Failed)
+            if isinstance(event, Returned):
+                yield Cell(*event.key), event.value
+            elif isinstance(event, Failed):
+                failed.append(f"{event.key}: {event.error}")
+            elif not isinstance(event, Started):
+                tqdm.write(" ".join(map(str, event)))
+    if failed:
+        raise SystemExit("\n".join([f"{len(failed)} runs have failed:", *failed]))
 
 
 def _family(asked: argparse.Namespace) -> Family:
@@ -85,10 +144,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", dest="n_seeds", type=whole_number(1), help="how many seeds")
     for option in ("--learners", "--methods"):
         parser.add_argument(option, nargs="+", action=Distinct, help="by default all")
-    parser.add_argument("--jobs", type=whole_number(1), default=1, help="how many processes")
+    parser.add_argument(
+        "--jobs",
+        type=whole_number(1),
+        help="runs at a time (default: 1; with --engine ray as many as it has room for)",
+    )
     parser.add_argument(
         "--out",
         type=pathlib.Path,
         help="folder of results and figures (default: runs/cliffwalk; runs/cliffwalk_networks)",
     )
+    add_engine_options(parser)
     return parser

@@ -6,6 +6,8 @@ import threading
 
 # Started afresh: a forked process may inherit locks that nobody will ever release.
 SPAWN = multiprocessing.get_context("spawn")
+# For processes that share a machine: networks this small gain nothing from more threads.
+ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "MKL", "OPENBLAS", "NUMBA")}
 
 
 def end_with_parent() -> None:

@@ -10,11 +10,14 @@ from rich.console import Console
 from sb3_per.experiments.common.command_line import Distinct, locked_folder, whole_number
 from sb3_per.experiments.common.devices import device_that_is_here
 from sb3_per.experiments.common.drawing import Output
+from sb3_per.experiments.common.engine_options import add_engine_options, ray_options
+from sb3_per.experiments.common.ray_pool import RayError, RayOptions, connected
 from sb3_per.experiments.compare import report, run_folder, suite_file
-from sb3_per.experiments.compare.engine import EndedCell, run
+from sb3_per.experiments.compare.engine import EndedCell, Remark, run
 from sb3_per.experiments.compare.local import LocalEngine
 from sb3_per.experiments.compare.problems import SuiteError
 from sb3_per.experiments.compare.progress import RunDisplay
+from sb3_per.experiments.compare.ray_engine import RayEngine
 from sb3_per.experiments.compare.run_folder import DamagedResult, MixedResults
 from sb3_per.experiments.compare.suite import Cell, Suite, cells
 from sb3_per.experiments.compare.zoo_check import check_with_zoo
@@ -29,7 +32,7 @@ def main() -> None:
     asked = _parser().parse_args()
     try:
         asked.command(asked)
-    except (SuiteError, MixedResults, DamagedResult, OSError) as error:
+    except (SuiteError, MixedResults, DamagedResult, RayError, OSError) as error:
         raise SystemExit(f"sb3-per compare: {error}") from error
     except KeyboardInterrupt:
         raise SystemExit("interrupted; the same command goes on with the rest") from None
@@ -54,13 +57,14 @@ def _parser() -> argparse.ArgumentParser:
         help="how many (default: the suite's, or as many as the run folder has if these are more)",
     )
     of_run.add_argument(
-        "--jobs", type=whole_number(1), default=1, help="cells at a time (default: 1)"
+        "--jobs",
+        type=whole_number(1),
+        help="cells at a time (default: 1; with --engine ray as many as it has room for)",
     )
     of_run.add_argument("--out", type=Path, help="run folder (default: runs/SUITE)")
-    of_run.add_argument(
-        "--device", type=device_that_is_here, default="cpu", help="torch's (default: cpu)"
-    )
-    of_run.set_defaults(command=_run)
+    of_run.add_argument("--device", default="cpu", help="torch's (default: cpu)")
+    add_engine_options(of_run)
+    of_run.set_defaults(command=_run, refuse=of_run.error)
 
     of_report = commands.add_parser("report", help="figures, tables and a verdict")
     of_report.add_argument("folder", type=Path, help="run folder")
@@ -99,6 +103,8 @@ def _new(asked: argparse.Namespace) -> None:
 
 
 def _run(asked: argparse.Namespace) -> None:
+    options = ray_options(asked)
+    _check_device(asked, options)
     suite = suite_file.load(asked.suite)
     check_with_zoo(suite, asked.suite)
     folder = asked.out or Path("runs", suite.name)
@@ -108,7 +114,11 @@ def _run(asked: argparse.Namespace) -> None:
         todo = run_folder.unfinished(folder, grid)
         run_folder.check_places(folder, todo)
         suite_file.save(suite, folder / run_folder.SUITE)
-        failed = _train(todo, len(grid) - len(todo), asked, folder)
+        n_done = len(grid) - len(todo)
+        if options is None or not todo:
+            failed = _train_here(todo, n_done, asked, folder)
+        else:
+            failed = _train_on_ray(todo, n_done, asked, folder, options)
     n_finished = len(grid) - len(failed)
     sys.stdout.write(f"{n_finished} of {len(grid)} cells are finished.\n")
     n_others = len(run_folder.strangers(folder, grid))
@@ -135,12 +145,32 @@ def _with_all_seeds(suite: Suite, asked: int | None, folder: Path) -> Suite:
     return suite.model_copy(update={"seeds": asked or max(suite.seeds, before.seeds)})
 
 
-def _train(
+def _check_device(asked: argparse.Namespace, options: RayOptions | None) -> None:
+    """Look whether the device is here; Ray's nodes may have one that this machine lacks."""
+    if options is None:
+        try:
+            asked.device = device_that_is_here(asked.device)
+        except argparse.ArgumentTypeError as error:
+            asked.refuse(f"argument --device: {error}")
+    elif asked.device.startswith("cuda") and not options.gpus:
+        asked.refuse(f"--device {asked.device} needs --gpus-per-run above 0 with --engine ray")
+
+
+def _train_here(
     todo: list[Cell], n_done: int, asked: argparse.Namespace, folder: Path
 ) -> list[EndedCell]:
-    engine = LocalEngine(folder, asked.device)
     with RunDisplay(todo, n_done, Console()) as display:
-        return run(todo, engine, asked.jobs, display)
+        return run(todo, LocalEngine(folder, asked.device), asked.jobs or 1, display)
+
+
+def _train_on_ray(
+    todo: list[Cell], n_done: int, asked: argparse.Namespace, folder: Path, options: RayOptions
+) -> list[EndedCell]:
+    with connected(options) as dashboard, RunDisplay(todo, n_done, Console()) as display:
+        if dashboard:
+            display.show(Remark(f"Ray's dashboard: {dashboard}"))
+        engine = RayEngine(folder, asked.device, options)
+        return run(todo, engine, asked.jobs or len(todo), display)
 
 
 def _report(asked: argparse.Namespace) -> None:

@@ -8,6 +8,30 @@ from typing import NamedTuple, Protocol
 from sb3_per.experiments.compare.suite import Cell
 
 
+class StartedCell(NamedTuple):
+    """
+    A cell that is being trained now.
+
+    :param host: The machine; empty for this one.
+    """
+
+    cell: Cell
+    host: str = ""
+
+
+class LostCell(NamedTuple):
+    """A cell whose process or machine is gone; it is tried again."""
+
+    cell: Cell
+    reason: str
+
+
+class Remark(NamedTuple):
+    """Something that a person should know of the machines."""
+
+    text: str
+
+
 class EndedCell(NamedTuple):
     """
     A cell whose training is over.
@@ -19,18 +43,21 @@ class EndedCell(NamedTuple):
     error: str | None
 
 
+Event = StartedCell | LostCell | Remark | EndedCell
+
+
 class Engine(Protocol):
-    """Trains cells. Their results are in the run folder when ``collect`` returns them."""
+    """Trains cells. The result of a cell that ended well is in the run folder by then."""
 
     def submit(self, cell: Cell) -> None:
         """
-        Start a cell; the caller knows how many there may be at a time.
+        Start a cell, or queue it for a machine; the caller knows how many there may be at a time.
 
         :raises OSError: if it cannot be started; others may be.
         """
 
-    def collect(self) -> EndedCell:
-        """Wait until one of the started cells has ended."""
+    def collect(self) -> Event:
+        """Wait for the next event of the submitted cells; each of them ends once."""
 
     def close(self) -> None:
         """Stop the cells that still run; they leave no result."""
@@ -39,9 +66,7 @@ class Engine(Protocol):
 class Display(Protocol):
     """Shows how a run goes."""
 
-    def started(self, cell: Cell) -> None: ...
-
-    def ended(self, ended: EndedCell) -> None: ...
+    def show(self, event: Event) -> None: ...
 
 
 def run(cells: Sequence[Cell], engine: Engine, jobs: int, display: Display) -> list[EndedCell]:
@@ -54,25 +79,25 @@ def run(cells: Sequence[Cell], engine: Engine, jobs: int, display: Display) -> l
     :return: The cells that failed.
     """
     waiting = deque(cells)
-    n_running = 0
+    n_submitted = 0  # and not ended
     failed = []
     try:
-        while waiting or n_running:
-            ended = None
-            if waiting and n_running < jobs:
+        while waiting or n_submitted:
+            event: Event
+            if waiting and n_submitted < jobs:
                 cell = waiting.popleft()
-                display.started(cell)
                 try:
                     engine.submit(cell)
-                    n_running += 1
+                    n_submitted += 1
+                    continue
                 except OSError:
-                    ended = EndedCell(cell, traceback.format_exc().rstrip())
+                    event = EndedCell(cell, traceback.format_exc().rstrip())
             else:
-                ended = engine.collect()
-                n_running -= 1
-            if ended is not None:
-                display.ended(ended)
-                failed += [ended] if ended.error is not None else []
+                event = engine.collect()
+                n_submitted -= isinstance(event, EndedCell)
+            display.show(event)
+            if isinstance(event, EndedCell) and event.error is not None:
+                failed.append(event)
     finally:
         engine.close()
     return failed

@@ -1,18 +1,18 @@
 """The engine for this machine."""
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
-from sb3_per.experiments.common.processes import SPAWN
+from sb3_per.experiments.common.processes import ONE_THREAD, SPAWN
 from sb3_per.experiments.compare import run_folder, worker
-from sb3_per.experiments.compare.engine import EndedCell
+from sb3_per.experiments.compare.engine import EndedCell, Event, StartedCell
 from sb3_per.experiments.compare.suite import Cell
 
-ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "MKL", "OPENBLAS", "NUMBA")}
 _LINES = 20  # of the output of a cell that ended without a traceback
 
 
@@ -30,6 +30,7 @@ class LocalEngine:
     ) -> None:
         self._folder, self._device, self._work = folder, device, work
         self._running: list[tuple[SpawnProcess, Cell]] = []
+        self._started: deque[StartedCell] = deque()
 
     def submit(self, cell: Cell) -> None:
         run_folder.claim(self._folder, cell)
@@ -37,8 +38,11 @@ class LocalEngine:
         with _environment(ONE_THREAD):
             process.start()
         self._running.append((process, cell))
+        self._started.append(StartedCell(cell))
 
-    def collect(self) -> EndedCell:
+    def collect(self) -> Event:
+        if self._started:
+            return self._started.popleft()
         ended = wait([process.sentinel for process, _ in self._running])
         index = [process.sentinel in ended for process, _ in self._running].index(True)
         process, cell = self._running.pop(index)

@@ -10,7 +10,13 @@ from rich.progress import Progress, ProgressColumn, SpinnerColumn, TextColumn, T
 from rich.progress import Task as Line
 from rich.text import Text
 
-from sb3_per.experiments.compare.engine import EndedCell
+from sb3_per.experiments.compare.engine import (
+    EndedCell,
+    Event,
+    LostCell,
+    Remark,
+    StartedCell,
+)
 from sb3_per.experiments.compare.suite import Cell
 
 
@@ -52,7 +58,8 @@ class RunDisplay:
             speed_estimate_period=math.inf,
         )
         self._started: dict[str, tuple[float, Line]] = {}
-        self._all = self._add_line(self._counts(), sum(map(_steps, cells)))
+        self._all = self._add_line("", sum(map(_steps, cells)))
+        self._live.update(self._all.id, description=self._counts())
 
     def __enter__(self) -> "RunDisplay":
         self._live.start()
@@ -62,13 +69,22 @@ class RunDisplay:
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def started(self, cell: Cell) -> None:
-        self._started[str(cell)] = self._clock(), self._add_line(f"  {cell}", None)
+    def show(self, event: Event) -> None:
+        if isinstance(event, StartedCell):
+            where = f" on {event.host}" if event.host else ""
+            line = self._add_line(f"  {event.cell}{where}", None)
+            self._started[str(event.cell)] = self._clock(), line
+        elif isinstance(event, LostCell):
+            self._remove(event.cell)
+            self._say(f"{event.cell}: lost, tried again ({event.reason})")
+        elif isinstance(event, Remark):
+            self._say(event.text)
+        else:
+            self._end(event)
         self._live.update(self._all.id, description=self._counts())
 
-    def ended(self, ended: EndedCell) -> None:
-        since, line = self._started.pop(str(ended.cell))
-        self._live.remove_task(line.id)
+    def _end(self, ended: EndedCell) -> None:
+        since = self._remove(ended.cell)
         if ended.error is None:
             self._n_done += 1
             self._live.advance(self._all.id, _steps(ended.cell))
@@ -77,12 +93,18 @@ class RunDisplay:
             self._n_failed += 1
             self._all.total = (self._all.total or 0) - _steps(ended.cell)  # update() forgets speeds
             said = "failed"
-        self._live.update(self._all.id, description=self._counts())
         if not self._console.is_terminal:
             left = _readable(self._all.time_remaining)
-            self._say(f"{self._n_done}/{self._n_cells}, {left} left | {ended.cell}: {said}")
+            self._say(f"{self._counts()}, {left} left | {ended.cell}: {said}")
         elif ended.error is not None:
             self._say(f"{ended.cell}: {said}")
+
+    def _remove(self, cell: Cell) -> float:
+        """Forget that a cell runs, and return since when it did; now, if it never started."""
+        since, line = self._started.pop(str(cell), (self._clock(), None))
+        if line is not None:
+            self._live.remove_task(line.id)
+        return since
 
     def _add_line(self, text: str, total: int | None) -> Line:
         self._live.add_task(text, total=total)
@@ -93,8 +115,11 @@ class RunDisplay:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def _counts(self) -> str:
-        done = f"{self._n_done} of {self._n_cells} done"
-        return f"{done}, {len(self._started)} running, {self._n_failed} failed"
+        speed = self._all.speed  # rich's, of the cells that ended well
+        return (
+            f"{self._n_done} of {self._n_cells} done, {len(self._started)} running, "
+            f"{self._n_failed} failed, {'?' if speed is None else round(speed)} steps/s"
+        )
 
 
 def _steps(cell: Cell) -> int:

@@ -106,6 +106,25 @@ def write(folder: Path, cell: Cell, measured: dict[str, Any]) -> None:
         file.write(f"{text}\n".encode())
 
 
+def taken(place: Path) -> dict[str, bytes]:
+    """Return all files of a cell's folder, by their paths in it."""
+    files = sorted(path for path in place.rglob("*") if path.is_file())
+    return {path.relative_to(place).as_posix(): path.read_bytes() for path in files}
+
+
+def put(folder: Path, cell: Cell, files: dict[str, bytes]) -> None:
+    """
+    Fill a cell's folder with what was trained elsewhere; the result, if there is one, comes last.
+
+    :param files: As ``taken`` returns them; those of an earlier try are removed.
+    :raises FileExistsError: as ``check_places``.
+    """
+    place = clear(folder, cell)
+    for name in sorted(files, key=lambda name: name == _RESULT):
+        with new_file(place / name) as file:
+            file.write(files[name])
+
+
 def read(folder: Path, cell: Cell) -> dict[str, Any] | None:
     """
     Read a cell's result.

@@ -1,0 +1,80 @@
+"""Options on command lines that choose where runs are made."""
+
+import argparse
+import importlib.util
+import math
+from collections.abc import Callable
+
+from sb3_per.experiments.common.command_line import whole_number
+from sb3_per.experiments.common.ray_pool import RayOptions
+
+INSTALL = 'pip install "sb3-per[ray]"\n(in a clone: pip install ".[ray]")'
+_ONLY_WITH_RAY = ("address", "cpus_per_run", "gpus_per_run", "retries")
+
+
+def add_engine_options(parser: argparse.ArgumentParser) -> None:
+    """Add ``--engine`` and what Ray takes."""
+    parser.add_argument(
+        "--engine",
+        choices=("local", "ray"),
+        default="local",
+        help="processes on this machine, or Ray on this machine or a cluster (default: local)",
+    )
+    ray = parser.add_argument_group("with --engine ray")
+    ray.add_argument("--address", help="cluster to join (default: start Ray on this machine)")
+    ray.add_argument(
+        "--cpus-per-run", type=_share(above_zero=True), help="Ray's logical CPUs (default: 1)"
+    )
+    ray.add_argument(
+        "--gpus-per-run", type=_share(above_zero=False), help="Ray's logical GPUs (default: 0)"
+    )
+    ray.add_argument(
+        "--retries", type=whole_number(0), help="of a run that is lost with its node (default: 3)"
+    )
+
+
+def ray_options(asked: argparse.Namespace) -> RayOptions | None:
+    """
+    Return what was asked of Ray; None with ``--engine local``.
+
+    :raises SystemExit: with a message, if options for Ray are given without it, or it is missing.
+    """
+    given = {name: getattr(asked, name) for name in _ONLY_WITH_RAY}
+    given = {name: value for name, value in given.items() if value is not None}
+    if asked.engine == "local":
+        if given:
+            names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+            raise SystemExit(f"{names}: only with --engine ray, got --engine local")
+        return None
+    if importlib.util.find_spec("ray") is None:
+        raise SystemExit(f"--engine ray needs the package ray: {INSTALL}")
+    address = given.get("address")
+    if address is not None and address.startswith("ray://"):
+        raise SystemExit(
+            "--address must name a cluster of which this machine is a node, such as auto or "
+            f"HOST:6379, got {address!r}. Run the command on a node, or by `ray job submit`"
+        )
+    default = RayOptions()
+    return RayOptions(
+        address,
+        given.get("cpus_per_run", default.cpus),
+        given.get("gpus_per_run", default.gpus),
+        given.get("retries", default.retries),
+    )
+
+
+def _share(*, above_zero: bool) -> Callable[[str], float]:
+    """Return a parser of amounts as Ray takes them: parts of one, or whole numbers."""
+    rule = f"must be a number {'above 0' if above_zero else 'from 0'}, whole if above 1"
+
+    def parse(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        in_range = 0 < number < math.inf or (number == 0 and not above_zero)
+        if not in_range or (number > 1 and not number.is_integer()):
+            raise argparse.ArgumentTypeError(f"{rule}, got {text!r}")
+        return number
+
+    return parse

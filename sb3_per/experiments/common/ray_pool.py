@@ -1,0 +1,259 @@
+"""Functions called on the nodes of a Ray cluster, again where a call is lost."""
+
+import logging
+import pickle
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import metadata
+from typing import Any, NamedTuple
+
+from sb3_per.experiments.common.processes import ONE_THREAD
+
+SAME_EVERYWHERE = ("sb3-per", "stable-baselines3", "torch")
+
+
+class RayError(RuntimeError):
+    """Ray cannot be used as it is: what is wrong, and what to do."""
+
+
+class RayOptions(NamedTuple):
+    """
+    What a pool asks of Ray.
+
+    :param address: Of the cluster to join; None starts Ray on this machine.
+    :param cpus: Ray's logical CPUs for each call.
+    :param gpus: Ray's logical GPUs for each call.
+    :param retries: How often a lost call is tried again.
+    :param dashboard: Whether Ray's dashboard starts with Ray; None for where it is installed.
+    """
+
+    address: str | None = None
+    cpus: float = 1
+    gpus: float = 0
+    retries: int = 3
+    dashboard: bool | None = None
+
+
+class Started(NamedTuple):
+    """A call runs on a node."""
+
+    key: Any
+    node: str
+
+
+class Lost(NamedTuple):
+    """A call was lost, with its process or node, and is tried again."""
+
+    key: Any
+    reason: str
+
+
+class Refused(NamedTuple):
+    """A node gets no calls any more, because it does not have the driver's versions."""
+
+    node: str
+    reason: str
+
+
+class Returned(NamedTuple):
+    """A call has returned."""
+
+    key: Any
+    value: Any
+
+
+class Failed(NamedTuple):
+    """A call has raised, or was lost too often."""
+
+    key: Any
+    error: str
+
+
+Event = Started | Lost | Refused | Returned | Failed
+
+
+class _Call(NamedTuple):
+    key: Any
+    payload: bytes
+    n_lost: int = 0
+
+
+@contextmanager
+def connected(options: RayOptions) -> Iterator[str]:
+    """
+    Start Ray on this machine or join a cluster; leave it at the end.
+
+    What was started here stops then; in a cluster that was joined, Ray stops this driver's calls.
+
+    :return: The dashboard's address; empty where there is none.
+    :raises RayError: if Ray cannot be started or joined, or has stopped meanwhile.
+    """
+    import ray
+
+    try:
+        context = ray.init(
+            address=options.address or "local",
+            include_dashboard=None if options.address else options.dashboard,
+            runtime_env={"env_vars": ONE_THREAD},
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
+    except (OSError, RuntimeError, ValueError) as error:
+        raise RayError(f"Ray could not be started or joined: {error}") from error
+    try:
+        yield f"http://{context.dashboard_url}" if context.dashboard_url else ""
+    except ray.exceptions.RayError as error:
+        raise RayError(f"Ray has stopped: {_one_line(error)}") from error
+    finally:
+        ray.shutdown()
+
+
+class RayPool:
+    """
+    Calls a function on the cluster that this process is connected to.
+
+    :param work: Importable on all nodes.
+    :param options: Its ``cpus``, ``gpus`` and ``retries`` count.
+    """
+
+    def __init__(self, work: Callable[..., Any], options: RayOptions) -> None:
+        import ray
+
+        self._ray, self._work, self._options = ray, work, options
+        self._remote = ray.remote(_generator(_versions()))
+        self._calls: dict[Any, _Call] = {}
+        self._events: deque[Event] = deque()
+        self._refused: set[str] = set()
+
+    def submit(self, key: Any, *arguments: Any) -> None:
+        """
+        Give one call to Ray, which starts it where and when there is room.
+
+        :param key: What its events are known by.
+        """
+        payload = pickle.dumps((self._work, arguments))
+        self._start(_Call(key, payload))
+
+    def collect(self) -> Event:
+        """
+        Wait for the next event of the calls that were submitted.
+
+        :raises RayError: if no node is left that could take a call.
+        """
+        while not self._events:
+            # Objects stay where they are until ray.get: one may be larger than what is free here.
+            ready, _ = self._ray.wait([*self._calls], fetch_local=False)
+            self._take(ready[0])
+        return self._events.popleft()
+
+    def _start(self, call: _Call) -> None:
+        refused = ",".join(sorted(self._refused))
+        stream = self._remote.options(
+            num_cpus=self._options.cpus,
+            num_gpus=self._options.gpus,
+            num_returns="streaming",
+            max_retries=0,  # Ray would try again without end where memory is short
+            label_selector={"ray.io/node-id": f"!in({refused})"} if refused else None,
+        ).remote(call.payload)
+        self._calls[stream] = call
+
+    def _take(self, stream: Any) -> None:
+        """Turn the next thing that a call yields, or its end, into an event."""
+        call = self._calls[stream]
+        try:
+            kind, *values = self._ray.get(next(stream))
+        except self._ray.exceptions.RayTaskError as error:
+            if isinstance(
+                error.cause, self._ray.exceptions.RayError
+            ):  # no room for what it returns
+                self._lose(stream, _one_line(error.cause))
+            else:
+                self._end(stream, Failed(call.key, str(error)))
+        except (self._ray.exceptions.RayError, StopIteration) as error:
+            self._lose(stream, _one_line(error))
+        else:
+            if kind == "started":
+                self._events.append(Started(call.key, values[0]))
+            elif kind == "returned":
+                self._end(stream, Returned(call.key, values[0]))
+            else:
+                self._refuse(stream, *values)
+
+    def _end(self, stream: Any, event: Event) -> None:
+        del self._calls[stream]
+        self._events.append(event)
+
+    def _lose(self, stream: Any, reason: str) -> None:
+        call = self._calls[stream]
+        if call.n_lost == self._options.retries:
+            error = f"lost {call.n_lost + 1} times, --retries is {call.n_lost}; at last: {reason}"
+            self._end(stream, Failed(call.key, error))
+            return
+        tries = f"try {call.n_lost + 2} of {self._options.retries + 1}"
+        self._end(stream, Lost(call.key, f"{reason}; {tries}"))
+        self._start(call._replace(n_lost=call.n_lost + 1))
+
+    def _refuse(self, stream: Any, node_id: str, node: str, found: dict[str, str]) -> None:
+        call = self._calls.pop(stream)
+        if node_id not in self._refused:
+            self._refused.add(node_id)
+            self._events.append(Refused(node, _difference(found)))
+        nodes = {
+            each["NodeID"]
+            for each in self._ray.nodes()  # type: ignore[no-untyped-call]  # as Ray ships it
+            if each["Alive"]
+        }
+        if nodes <= self._refused:
+            raise RayError(f"no node of the cluster can be used; {node}: {_difference(found)}")
+        self._start(call)
+
+
+def _generator(expected: dict[str, str]) -> Callable[[bytes], Iterator[tuple[Any, ...]]]:
+    """
+    Return what runs on a node.
+
+    A node with another sb3-per may lack our modules. So the function is a closure, which Ray sends
+    as a whole, and unpickles ours only where the versions are the same.
+    """
+
+    def call(payload: bytes) -> Iterator[tuple[Any, ...]]:
+        import pickle
+        import socket
+        from importlib import metadata
+
+        import ray
+
+        found = {}
+        for package in expected:
+            try:
+                found[package] = metadata.version(package)
+            except metadata.PackageNotFoundError:
+                found[package] = "none"
+        host = socket.gethostname()
+        if found != expected:
+            yield "refused", ray.get_runtime_context().get_node_id(), host, found
+            return
+        yield "started", host
+        work, arguments = pickle.loads(payload)
+        yield "returned", work(*arguments)
+
+    return call
+
+
+def _versions() -> dict[str, str]:
+    return {package: metadata.version(package) for package in SAME_EVERYWHERE}
+
+
+def _difference(found: dict[str, str]) -> str:
+    pairs = [
+        f"{package} is {found[package]} there and {here} here"
+        for package, here in _versions().items()
+        if found[package] != here
+    ]
+    return f"{'; '.join(pairs)}. Install the same version on all nodes"
+
+
+def _one_line(error: BaseException) -> str:
+    first = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__

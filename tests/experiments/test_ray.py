@@ -1,0 +1,400 @@
+"""Comparisons on a Ray cluster: the same results as here, and what becomes of lost runs."""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import nullcontext
+from importlib.util import find_spec
+from pathlib import Path
+
+import grids
+import pytest
+import ray_work
+
+from sb3_per import cli
+from sb3_per.experiments.cliffwalk import command as cliffwalk
+from sb3_per.experiments.cliffwalk import methods, results
+from sb3_per.experiments.common import engine_options, ray_pool
+from sb3_per.experiments.common.ray_pool import RayError, RayOptions
+from sb3_per.experiments.compare import command, run_folder, suite_file, worker
+from sb3_per.experiments.compare.engine import EndedCell, LostCell, Remark, StartedCell, run
+from sb3_per.experiments.compare.ray_engine import RayEngine, train_away
+from sb3_per.experiments.compare.suite import Evaluation, cells
+
+SUPPORT = str(Path(ray_work.__file__).parent)
+GRID = cells(grids.suite(variants=("dqn",), seeds=3))
+# All on one core: they share a cluster, which takes seconds to start.
+pytestmark = pytest.mark.xdist_group("ray")
+with_ray = pytest.mark.skipif(not find_spec("ray"), reason="needs the extra ray")
+
+
+class Events(list):
+    """In place of a display."""
+
+    show = list.append
+
+    def of(self, kind):
+        return [event for event in self if isinstance(event, kind)]
+
+
+def asked(*arguments):
+    parser = argparse.ArgumentParser()
+    engine_options.add_engine_options(parser)
+    return engine_options.ray_options(parser.parse_args(arguments))
+
+
+def test_the_local_engine_is_the_default_and_takes_no_options_of_rays():
+    assert asked() is None
+    with pytest.raises(SystemExit, match=r"^--retries: only with --engine ray"):
+        asked("--retries", "1")
+
+
+@with_ray
+def test_options_reach_ray():
+    assert asked("--engine", "ray") == RayOptions(None, 1, 0, 3)
+    given = ("--address", "auto", "--cpus-per-run", "0.5", "--gpus-per-run", "2", "--retries", "0")
+    assert asked("--engine", "ray", *given) == RayOptions("auto", 0.5, 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("cpus", "0"), ("cpus", "inf"), ("gpus", "-1"), ("gpus", "1.5"), ("gpus", "many")],
+)
+def test_amounts_that_ray_does_not_take_are_refused(capsys, option, value):
+    with pytest.raises(SystemExit):
+        asked("--engine", "ray", f"--{option}-per-run", value)
+    assert f"whole if above 1, got {value!r}" in capsys.readouterr().err
+
+
+def test_without_ray_the_command_says_what_brings_it(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(SystemExit) as error:
+        asked("--engine", "ray")
+    assert str(error.value) == f"--engine ray needs the package ray: {cli.install('ray')}"
+
+
+@with_ray
+def test_a_driver_outside_of_the_cluster_is_refused():
+    with pytest.raises(SystemExit, match=r"got 'ray://head:10001'\. Run the command on a node"):
+        asked("--engine", "ray", "--address", "ray://head:10001")
+
+
+@with_ray
+def test_a_device_that_ray_would_hide_is_refused(monkeypatch, capsys):
+    monkeypatch.setattr(
+        "sys.argv", ["compare", "run", "smoke", "--engine", "ray", "--device", "cuda"]
+    )
+    with pytest.raises(SystemExit):
+        command.main()
+    assert "--device cuda needs --gpus-per-run above 0" in capsys.readouterr().err
+
+
+def test_what_was_trained_elsewhere_comes_back_whole(tmp_path):
+    trained = train_away(GRID[1], "cpu", ray_work.write_a_result)
+
+    run_folder.put(tmp_path, GRID[1], trained.files)
+
+    assert trained.error is None
+    assert run_folder.read(tmp_path, GRID[1])["settings"] == GRID[1].settings
+    place = run_folder.cell_folder(tmp_path, GRID[1])
+    assert sorted(path.name for path in place.iterdir()) == sorted(trained.files)
+    assert (place / "output.txt").read_text() == "seed 1\n"
+
+
+def test_a_training_that_raises_brings_its_output_and_its_traceback(capfd):
+    trained = train_away(GRID[1], "cpu", ray_work.break_at_seed_1)
+
+    assert trained.error.startswith("Traceback (most recent call last)")
+    assert trained.error.endswith("MemoryError: unable to allocate 9 TiB")
+    output = trained.files["output.txt"].decode()
+    assert "seed 1\n" in output
+    assert "from below Python\n" in output
+    assert output.endswith(trained.error)
+    print("here again")  # noqa: T201
+    assert capfd.readouterr().out == "here again\n"
+
+
+def test_files_of_an_earlier_try_do_not_stay(tmp_path):
+    run_folder.put(tmp_path, GRID[0], {"result.json": b"[]", "old.zip": b""})
+
+    run_folder.put(tmp_path, GRID[0], {"deep/new.zip": b"1"})
+
+    place = run_folder.cell_folder(tmp_path, GRID[0])
+    assert run_folder.taken(place).keys() == {".sb3-per-cell", "deep/new.zip"}
+
+
+def test_files_of_a_user_stay(tmp_path):
+    agent = run_folder.cell_folder(tmp_path, GRID[0]) / "agent.zip"
+    agent.parent.mkdir(parents=True)
+    agent.write_text("of a user")
+
+    with pytest.raises(FileExistsError, match="must be empty or marked by"):
+        run_folder.put(tmp_path, GRID[0], {"agent.zip": b""})
+    assert agent.read_text() == "of a user"
+
+
+def test_a_result_is_the_last_file_to_come(tmp_path, monkeypatch):
+    def full(_):
+        raise OSError("no space left")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="no space"):
+        run_folder.put(tmp_path, GRID[0], {"result.json": b"[]", "z.zip": b"1"})
+    assert not (run_folder.cell_folder(tmp_path, GRID[0]) / "result.json").exists()
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A head node with one CPU; ``add_node`` adds others."""
+    pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_MODE", "disabled")  # or Ray writes a token into the home folder
+        patch.setenv("PYTHONPATH", SUPPORT)
+        patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        started = Cluster(initialize_head=True, head_node_args=node_of(1))
+        yield started
+        started.shutdown()
+
+
+@pytest.fixture(scope="module")
+def connection(cluster):
+    """One for all tests, so that what its processes have imported is imported once."""
+    with ray_pool.connected(RayOptions(cluster.address)) as dashboard:
+        assert not dashboard
+        yield
+
+
+def node_of(n_cpus, **more):
+    return {
+        "num_cpus": n_cpus,
+        "include_dashboard": False,
+        "object_store_memory": 80 * 2**20,  # about the least that Ray takes
+        **more,
+    }
+
+
+def ran(folder, grid, work, *, device="cpu", retries=3, jobs=100, events=None):
+    """Run a grid on the cluster that is connected; return its events."""
+    events = Events() if events is None else events
+    run(grid, RayEngine(folder, device, RayOptions(retries=retries), work), jobs, events)
+    return events
+
+
+def finished(folder):
+    return [cell.seed for cell in GRID if run_folder.read(folder, cell) is not None]
+
+
+@pytest.mark.slow
+def test_results_on_ray_are_those_of_the_local_engine_bit_by_bit(connection, tmp_path):
+    suite = suite_file.load("smoke")
+    name, environment = next(iter(suite.environments.items()))
+    short = {"steps": 300, "evaluation": Evaluation(every=100, episodes=2)}
+    suite = grids.replaced(suite, seeds=1, environments={name: environment})
+    grid = cells(grids.changed(suite, name, **short))
+    here, there = tmp_path / "here", tmp_path / "there"
+    for cell in grid:
+        worker.train(cell, here, "cpu")
+
+    events = ran(there, grid, worker.train)
+
+    assert [ended.error for ended in events.of(EndedCell)] == [None] * len(grid)
+    for cell in grid:
+        pair = [run_folder.read(folder, cell) for folder in (here, there)]
+        for result in pair:
+            for key in ("seconds", "steps_per_second", "steps_per_cpu_second"):
+                del result[key]
+        assert json.dumps(pair[0]) == json.dumps(pair[1])
+        files = [run_folder.taken(run_folder.cell_folder(folder, cell)) for folder in (here, there)]
+        assert {*files[0], "output.txt"} == {*files[1]}
+
+
+@pytest.mark.slow
+def test_a_run_that_raises_fails_alone_with_the_end_of_its_log(connection, tmp_path):
+    events = ran(tmp_path, GRID, ray_work.break_at_seed_1)
+
+    (failed,) = [ended for ended in events.of(EndedCell) if ended.error is not None]
+    output = run_folder.cell_folder(tmp_path, GRID[1]) / "output.txt"
+    assert failed.cell == GRID[1]
+    assert failed.error.startswith(f"all output in {output}\nTraceback")
+    assert failed.error.endswith("MemoryError: unable to allocate 9 TiB")
+    assert output.read_text().startswith("seed 1\n")
+    assert {event.cell.seed for event in events.of(StartedCell)} == {0, 1, 2}
+
+
+@pytest.mark.slow
+def test_a_run_whose_process_is_killed_is_tried_again(connection, tmp_path):
+    notes = tmp_path / "notes"
+    notes.mkdir()
+
+    events = ran(tmp_path / "out", GRID[:1], ray_work.die_once, device=str(notes))
+
+    assert finished(tmp_path / "out") == [0]
+    (lost,) = events.of(LostCell)
+    assert lost.cell == GRID[0]
+    assert lost.reason.startswith("WorkerCrashedError: ")
+    assert lost.reason.endswith("; try 2 of 4")
+
+
+@pytest.mark.slow
+def test_a_run_that_is_lost_too_often_has_failed_and_the_others_finish(connection, tmp_path):
+    events = ran(tmp_path, GRID, ray_work.die_at_seed_1, retries=1)
+
+    (failed,) = [ended for ended in events.of(EndedCell) if ended.error is not None]
+    assert failed.cell == GRID[1]
+    assert failed.error.startswith("lost 2 times, --retries is 1; at last: WorkerCrashedError")
+    assert finished(tmp_path) == [0, 2]
+
+
+@pytest.mark.slow
+def test_runs_that_fill_the_object_store_finish(connection, tmp_path):
+    events = ran(tmp_path, GRID[:2], ray_work.leave_100_megabytes)
+
+    assert [ended.error for ended in events.of(EndedCell)] == [None, None]
+    agent = run_folder.cell_folder(tmp_path, GRID[0]) / "agent.zip"
+    assert agent.stat().st_size == 100 * 2**20
+
+
+class Watch(Events):
+    """Calls a function once, when all of some runs wait for a file."""
+
+    def __init__(self, notes, n_waiting, then):
+        self.notes, self.n_waiting, self.then = notes, n_waiting, then
+        super().__init__()
+
+    def show(self, event):
+        self.append(event)
+        if len(self.of(StartedCell)) == self.n_waiting and self.then is not None:
+            wait_for(lambda: len([*self.notes.glob("* waits")]) == self.n_waiting)
+            then, self.then = self.then, None
+            then()
+
+
+def wait_for(condition):
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_runs_of_a_node_that_is_removed_are_made_on_another_one(cluster, connection, tmp_path):
+    def remove():
+        cluster.remove_node(node, allow_graceful=False)
+        (tmp_path / "go on").touch()
+
+    node = cluster.add_node(**node_of(1))
+    events = Watch(tmp_path, 2, remove)
+    out, work = tmp_path / "out", ray_work.wait_for_a_file
+    ran(out, GRID, work, device=str(tmp_path), jobs=2, events=events)
+
+    assert finished(tmp_path / "out") == [0, 1, 2]
+    assert len(events.of(LostCell)) == 1
+
+
+@pytest.mark.slow
+def test_a_node_with_another_version_is_refused_and_both_are_named(cluster, connection, tmp_path):
+    other = tmp_path / "torch-1.0.dist-info"
+    other.mkdir()
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 1.0\n")
+    path = os.pathsep.join([str(tmp_path), SUPPORT])
+    node = cluster.add_node(**node_of(2, env_vars={"PYTHONPATH": path}))
+    try:
+        events = ran(tmp_path / "out", GRID, ray_work.write_a_result)
+    finally:
+        cluster.remove_node(node)
+
+    import torch
+
+    (remark,) = events.of(Remark)
+    assert " is refused: torch is 1.0 there and " in remark.text
+    assert f"{torch.__version__} here. Install the same version on all nodes" in remark.text
+    assert finished(tmp_path / "out") == [0, 1, 2]
+
+
+@pytest.mark.slow
+def test_a_cluster_without_the_drivers_versions_is_refused(connection, tmp_path, monkeypatch):
+    monkeypatch.setattr(ray_pool, "_versions", lambda: {"sb3-per": "99.0"})
+    with pytest.raises(RayError, match=r"no node .* can be used; .*sb3-per is .* and 99\.0 here"):
+        ran(tmp_path, GRID, ray_work.write_a_result)
+    assert finished(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_cliffwalk_on_ray_has_the_outcomes_of_cliffwalk_here(connection, tmp_path, monkeypatch):
+    part = {"learners": ["tabular"], "methods": ["uniform", "oracle"], "sizes": [2], "n_seeds": 2}
+    family = methods.FAMILY._replace(**part)
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    cliffwalk.run(family, here, 1)
+    cliffwalk.run(family._replace(n_seeds=1), there, 1)  # begun here, and ended there
+
+    monkeypatch.setattr(cliffwalk, "connected", lambda options: nullcontext(""))
+    cliffwalk.run(family, there, None, RayOptions())
+
+    assert len(results.read(there)) == 4
+    assert results.read(there) == results.read(here)
+
+
+DRIVER = """
+import time
+from sb3_per.experiments.common.ray_pool import RayOptions, RayPool, connected
+
+options = RayOptions(dashboard=False)
+with connected(options):
+    pool = RayPool(time.sleep, options)
+    pool.submit("sleeper", 600)
+    print(type(pool.collect()).__name__, flush=True)
+    pool.collect()
+"""
+
+
+def left_over(marker):
+    """The processes that inherited a variable from a driver."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if marker in path.read_bytes():
+                state = path.with_name("stat").read_text().rpartition(")")[2].split()[0]
+                found += [] if state == "Z" else [path.with_name("cmdline").read_text()]
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc").exists(), reason="looks for processes in /proc")
+@pytest.mark.parametrize("how", ["SIGKILL", "SIGINT"])
+def test_a_driver_that_ends_leaves_no_process(tmp_path, how):
+    pytest.importorskip("ray")
+    marker = f"SB3_PER_TEST={tmp_path}"
+    environment = os.environ | {
+        "PYTHONPATH": SUPPORT,
+        "RAY_AUTH_MODE": "disabled",
+        # How long Ray's agents look for a killed Ray before they end: a minute, if nobody says so.
+        "RAY_gcs_rpc_server_reconnect_timeout_s": "3",
+    }
+    driver = subprocess.Popen(
+        [sys.executable, "-c", DRIVER],
+        env=environment | dict([marker.split("=")]),
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert driver.stdout.readline() == "Started\n"
+    assert len(left_over(marker.encode())) > 3
+
+    driver.send_signal(getattr(signal, how))
+
+    driver.communicate()
+    end = time.monotonic() + 60
+    while left := left_over(marker.encode()):
+        assert time.monotonic() < end, left
+        time.sleep(0.1)
