@@ -29,7 +29,7 @@ $(OLDEST)/.ready: pyproject.toml constraints-oldest.txt
 	$(OLDEST)/bin/python -m pip install --quiet --editable ".[test]" --constraint constraints-oldest.txt
 	touch $@
 
-# Random operations on the buffers beside a slow model, and changed files: many more than the tests take.
+# Random operations on the buffers, compared with a slow model, and changed files: many more than the tests take.
 STEPS ?= 1000000
 CASES ?= 10000
 soak: $(READY)
