@@ -158,7 +158,7 @@ class PERDQN(PrioritizedAlgorithm, DQN):
         # Before the step: TD errors that are not finite raise while the network is still whole.
         self.replay_buffer.update_priorities(batch.slots, on_host)
         # Not `policy.parameters()`: walking through all modules takes longer than clipping.
-        th.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm)
+        clip_gradients(parameters, self.max_grad_norm)
         optimizer.step()
         weights = batch.weights.cpu().numpy().ravel()
         return metrics_of(loss.item(), on_host.ravel(), weights, self.loss_threshold)
@@ -191,3 +191,23 @@ class PERDQN(PrioritizedAlgorithm, DQN):
         discounts = self.gamma if batch.discounts is None else batch.discounts
         targets: th.Tensor = batch.rewards + (1 - batch.dones) * discounts * next_values
         return targets
+
+
+def clip_gradients(parameters: list[th.nn.Parameter], max_norm: float) -> None:
+    """
+    Scale gradients down to a norm, as ``th.nn.utils.clip_grad_norm_`` does, bit for bit.
+
+    That function multiplies all gradients by 1 where nothing is to be clipped, which takes three
+    times as long as finding that out.
+
+    :param parameters: Those without a gradient are left out.
+    :param max_norm: The largest Euclidean norm of all gradients together.
+    """
+    gradients = [each.grad for each in parameters if each.grad is not None]
+    if not gradients:
+        return
+    norms = [th.linalg.vector_norm(gradient) for gradient in gradients]
+    factor = max_norm / (th.linalg.vector_norm(th.stack(norms)) + 1e-6)
+    if not factor.item() >= 1:  # it may be NaN
+        for gradient in gradients:
+            gradient.mul_(factor)

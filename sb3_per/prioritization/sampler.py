@@ -12,7 +12,8 @@ from sb3_per.prioritization.compilation import kernel
 from sb3_per.prioritization.names import resolve_prioritization
 from sb3_per.prioritization.pending_updates import PendingUpdates
 from sb3_per.prioritization.sampling import SampledSlots, SamplingScheme
-from sb3_per.prioritization.sum_tree import FloatArray, IntArray, SumTree
+from sb3_per.prioritization.sum_tree import FloatArray, IntArray
+from sb3_per.prioritization.uniform import InsertedSlots, mix
 from sb3_per.rules import fixed, require, require_bool, require_fraction
 
 SLOTS_AT_A_TIME = 2**18
@@ -77,22 +78,21 @@ class PrioritizedSampler:
         self.generator = generator
         self.n_sampleable = 0  # N: how many slots are inserted
         self._pending = PendingUpdates(n_slots)
-        # 1 for each inserted slot: uniform sampling over them, in the order of slots.
-        self._inserted = SumTree(n_slots) if self.uniform_share > 0 else None
+        self._inserted = InsertedSlots(n_slots) if self.uniform_share > 0 else None
 
     def insert(self, slots: IntArray) -> None:
         """Insert new transitions, shape (n,), each slot named once; the newest come last."""
         self.n_sampleable += self._pending.insert(slots)
         self.prioritization.insert(slots)
         if self._inserted is not None:
-            self._inserted.set(slots, np.ones(len(slots)))
+            self._inserted.insert(slots)
 
     def remove(self, slots: IntArray) -> None:
         """Keep slots, shape (n,), from being sampled; TD errors that they await will be late."""
         self.n_sampleable -= self._pending.remove(slots)
         self.prioritization.remove(slots)
         if self._inserted is not None:
-            self._inserted.set(slots, np.zeros(len(slots)))
+            self._inserted.remove(slots)
 
     def clear(self) -> None:
         """Forget all slots and priorities; TD errors that are awaited will be late."""
@@ -123,7 +123,7 @@ class PrioritizedSampler:
             self.scheme, batch_size, uniforms, with_smallest=with_smallest
         )
 
-    def _sample_mixture(self, batch_size: int, inserted: SumTree) -> SampledSlots:
+    def _sample_mixture(self, batch_size: int, inserted: InsertedSlots) -> SampledSlots:
         """
         Sample a share of the batch uniformly and the rest by priority.
 
@@ -138,17 +138,15 @@ class PrioritizedSampler:
         # At least one, whose smallest probability may be needed even if it is not used itself.
         n_asked = max(n_prioritized, 1)
         sampled = self._sample_by_priority(n_asked, uniforms[batch_size - n_asked : batch_size])
-        slots = [sampled.slots[:n_prioritized]]
-        probabilities = [sampled.probabilities[:n_prioritized]]
-        if n_uniform > 0:
-            slots.append(self.scheme.sample(inserted, n_uniform, uniforms[:n_uniform]).slots)
-            probabilities.append(self.prioritization.probabilities(slots[-1]))
-        uniform = share / self.n_sampleable
-        return SampledSlots(
-            np.concatenate(slots),
-            uniform + (1 - share) * np.concatenate(probabilities),
-            uniform + (1 - share) * sampled.smallest_probability,
+        by_uniform = inserted.sample(self.scheme, n_uniform, uniforms[:n_uniform])
+        slots, probabilities = mix(
+            (sampled.slots[:n_prioritized], by_uniform),
+            (sampled.probabilities[:n_prioritized], self.prioritization.probabilities(by_uniform)),
+            share,
+            self.n_sampleable,
         )
+        smallest_of_all = share / self.n_sampleable + (1 - share) * sampled.smallest_probability
+        return SampledSlots(slots, probabilities, smallest_of_all)
 
     def update(self, slots: IntArray, td_errors: FloatArray) -> None:
         """
@@ -171,7 +169,7 @@ class PrioritizedSampler:
         by_priority = self.prioritization.probabilities(slots)
         if self._inserted is None:
             return by_priority
-        uniform = self._inserted.get(slots) / max(self.n_sampleable, 1)
+        uniform = self._inserted.are_inserted(slots) / max(self.n_sampleable, 1)
         mixture: FloatArray = self.uniform_share * uniform + (1 - self.uniform_share) * by_priority
         return mixture
 
@@ -201,6 +199,8 @@ class PrioritizedSampler:
     def find_inserted(self) -> None:
         """Ask the prioritization, which was put in place, which slots are inserted; O(N log N)."""
         self.n_sampleable = 0
+        if self._inserted is not None:
+            self._inserted.clear()
         n_slots = len(self._pending.states)
         # In parts: a large buffer that is nearly empty must not take memory for all its slots.
         for start in range(0, n_slots, SLOTS_AT_A_TIME):
@@ -212,7 +212,7 @@ class PrioritizedSampler:
             self._pending.remove(slots[~is_inserted])
             self._pending.insert(inserted[~self._pending.are_inserted(inserted)])
             if self._inserted is not None:
-                self._inserted.set(inserted, np.ones(len(inserted)))
+                self._inserted.insert(inserted)
 
     def _weights(self, sampled: SampledSlots, beta: float) -> NDArray[np.float32]:
         reference, divided_by = 1 / max(self.n_sampleable, 1), self.weight_normalization
