@@ -1,5 +1,5 @@
 """
-BlindCliffwalk-v0, the task of Schaul et al. (2016), in gymnasium's registry.
+Our environments in gymnasium's registry: BlindCliffwalk-v0 (Schaul et al. 2016) and tasks of goals.
 
 Importing this package registers it, so ``gym.make("sb3_per.envs:sb3_per/BlindCliffwalk-v0")``
 works. The environment itself is imported only when it is made or named.

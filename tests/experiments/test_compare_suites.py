@@ -55,11 +55,14 @@ def leaves(values, path=()):
 
 def test_our_suites_are_there():
     ours = {"smoke", "classic", "sparse", "minatar", "pong", "ablation", "recipes", "million"}
+    ours |= {"continuous_sac", "continuous_td3", "goals_dqn", "goals_sac"}
     assert ours == set(suite_file.names())
 
 
 @pytest.mark.parametrize("name", suite_file.names())
 def test_rl_zoo_knows_all_that_a_suite_of_ours_names(name):
+    if name.startswith("continuous"):
+        pytest.importorskip("mujoco", reason="two of the tasks need it")
     zoo.register()
 
     check_with_zoo(suite_file.load(name), name)
@@ -89,6 +92,21 @@ def test_classic_uses_rl_zoos_dqn_values_and_its_budget(environment):
 
     published = theirs()[environment]
     assert declared.hyperparameters | {"n_timesteps": declared.steps} == published
+
+
+def test_a_suite_may_take_the_sections_of_another_algorithms_file(tmp_path):
+    text = GOOD.replace("CartPole-v1", "Pendulum-v1").replace("dqn", "sac")
+    section = "    rl_zoo_section: Pendulum-v1"
+    path = mine(tmp_path, text.replace(section, f"    rl_zoo_file: sac\n{section}"))
+
+    suite = suite_file.load(path)
+    suite_file.save(suite, tmp_path / "stored.yml")
+
+    published = {"policy": "MlpPolicy", "learning_rate": 1e-3}
+    assert suite.environments["Pendulum-v1"].hyperparameters == published
+    assert cells(suite_file.load(str(tmp_path / "stored.yml"))) == cells(suite)
+    zoo.register()
+    check_with_zoo(suite, path)
 
 
 def test_classic_is_two_by_two_and_rank_based():
@@ -265,6 +283,10 @@ WRONG = {
     "anchors": ("solved: 475.0", "solved: 22.0", "score.solved must be larger than random (22.0)"),
     "no such section": ("section: CartPole-v1", "section: CartPole",
                         "rl_zoo_section must be one of RL-Zoo's dqn.yml: default, atari"),
+    "no such file": ("rl_zoo_section:", "rl_zoo_file: sca\n    rl_zoo_section:",
+                     "rl_zoo_file must be one of RL-Zoo's files: a2c, "),
+    "a section of another file": ("rl_zoo_section:", "rl_zoo_file: sac\n    rl_zoo_section:",
+                                  "rl_zoo_section must be one of RL-Zoo's sac.yml: default, "),
     "no policy": ("rl_zoo_section: CartPole-v1", "hyperparameters: {gamma: 0.9}",
                   "hyperparameters must hold a policy"),
     "a number as text": ("{alpha: 0}}", "{alpha: 0}, learning_rate: 1e-3}",

@@ -68,13 +68,17 @@ PlainValues = Annotated[dict[str, Any], AfterValidator(_plain)]
 Hyperparameters = Annotated[dict[str, Any], AfterValidator(_settable)]
 
 
-def sections_of_rl_zoo() -> dict[str, dict[str, Any]]:
-    """Return RL-Zoo's hyperparameters of DQN; nothing, if RL-Zoo is not installed."""
+def files_of_rl_zoo() -> dict[str, Path]:
+    """Return RL-Zoo's files of hyperparameters by name: dqn, sac ...; none without RL-Zoo."""
     spec = importlib.util.find_spec("rl_zoo3")  # finds it without an import
-    for folder in [] if spec is None else spec.submodule_search_locations or []:
-        text = Path(folder, "hyperparams", "dqn.yml").read_text(encoding="utf-8")
-        return dict(yaml.safe_load(text))
-    return {}
+    folders = [] if spec is None else spec.submodule_search_locations or []
+    return {path.stem: path for each in folders for path in Path(each, "hyperparams").glob("*.yml")}
+
+
+def sections_of_rl_zoo(file: str = "dqn") -> dict[str, dict[str, Any]]:
+    """Return the hyperparameters in one of RL-Zoo's files; nothing without RL-Zoo."""
+    path = files_of_rl_zoo().get(file)
+    return {} if path is None else dict(yaml.safe_load(path.read_text(encoding="utf-8")))
 
 
 def overlaid(

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInf
 from sb3_per.experiments.compare.hyperparameters import (
     Hyperparameters,
     PlainValues,
+    files_of_rl_zoo,
     multiplied,
     overlaid,
     sections_of_rl_zoo,
@@ -77,7 +78,8 @@ class Environment(Section):
 
     :param steps: Training steps of a run.
     :param threshold: A run has reached it at the first evaluation whose mean return is as large.
-    :param rl_zoo_section: The section of RL-Zoo's ``dqn.yml`` that completes the hyperparameters.
+    :param rl_zoo_file: RL-Zoo's file of hyperparameters, by the name of an algorithm.
+    :param rl_zoo_section: The section of this file that completes the hyperparameters.
     :param hyperparameters: In RL-Zoo's words, complete.
     :param env_kwargs: For training and evaluation.
     """
@@ -86,6 +88,7 @@ class Environment(Section):
     evaluation: Evaluation
     score: Score
     threshold: float
+    rl_zoo_file: str = Field(default="dqn", exclude=True)
     rl_zoo_section: str = Field(default="", exclude=True)
     hyperparameters: Hyperparameters = Field(default={}, validate_default=True)
     env_kwargs: PlainValues = {}
@@ -99,11 +102,20 @@ class Environment(Section):
             refuse(Problem(("every",), f"{rule}, got {every}"))
         return evaluation
 
+    @field_validator("rl_zoo_file")
+    @classmethod
+    def _check_file(cls, file: str) -> str:
+        known = sorted(files_of_rl_zoo())
+        rule = f"must be one of RL-Zoo's files: {', '.join(known)}, got {file!r}"
+        refuse(None if file in known else Problem((), rule))
+        return file
+
     @field_validator("rl_zoo_section")
     @classmethod
-    def _check_section(cls, name: str) -> str:
-        known = sections_of_rl_zoo() if name else {name: {}}
-        rule = f"must be one of RL-Zoo's dqn.yml: {', '.join(known)}, got {name!r}"
+    def _check_section(cls, name: str, info: ValidationInfo) -> str:
+        file = info.data.get("rl_zoo_file", "")  # missing where it is wrong, and has been refused
+        known = sections_of_rl_zoo(file) if name and file else {name: {}}
+        rule = f"must be one of RL-Zoo's {file}.yml: {', '.join(known)}, got {name!r}"
         refuse(None if name in known else Problem((), rule))
         return name
 
@@ -111,10 +123,10 @@ class Environment(Section):
     @classmethod
     def _complete(cls, own: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
         """Lay the suite's values over those of RL-Zoo's section, if one is named."""
-        if "rl_zoo_section" not in info.data:  # it is wrong, and has been refused
+        if not {"rl_zoo_file", "rl_zoo_section"} <= info.data.keys():  # one is wrong, and refused
             return own
-        name = info.data["rl_zoo_section"]
-        values = overlaid(sections_of_rl_zoo()[name] if name else {}, own)
+        name, file = info.data["rl_zoo_section"], info.data["rl_zoo_file"]
+        values = overlaid(sections_of_rl_zoo(file)[name] if name else {}, own)
         if "policy" not in values:
             rule = "must hold a policy where rl_zoo_section names no section"
             refuse(Problem((), f"{rule}, got {own!r}"))

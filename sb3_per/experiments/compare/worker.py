@@ -90,10 +90,20 @@ def _evaluations(place: Path) -> dict[str, Any]:
 
 def _built(model: Any) -> dict[str, Any]:
     """Return what the settings leave to defaults, which another version may have changed."""
-    group, buffer = model.policy.optimizer.param_groups[0], model.replay_buffer
-    schedule = ("beta_initial", "beta_final", "beta_fraction", "double_q", "max_grad_norm", "tau")
+    # Actor-critics have an optimizer for each network.
+    learner = model.policy if hasattr(model.policy, "optimizer") else model.critic
+    group, buffer = learner.optimizer.param_groups[0], model.replay_buffer
+    named = (
+        "beta_initial",
+        "beta_final",
+        "beta_fraction",
+        "double_q",
+        "loss",
+        "max_grad_norm",
+        "tau",
+    )
     built = {
-        "model": {name: getattr(model, name) for name in schedule if hasattr(model, name)},
+        "model": {name: getattr(model, name) for name in named if hasattr(model, name)},
         "optimizer": {name: value for name, value in group.items() if name != "params"},
         "buffer": {},
     }

@@ -24,9 +24,12 @@ _KEYS_OF_RL_ZOO = (
     "frame_stack",
     "monitor_kwargs",
     "n_envs",
+    "noise_std",
+    "noise_type",
     "normalize",
     "vec_env_wrapper",
 )
+_OPTIONS_OF_HER = ("n_sampled_goal", "goal_selection_strategy", "copy_info_dict")
 _ATARI = '".[atari]" in a clone'
 # What has to be installed for environments with such names.
 _BROUGHT_BY = {
@@ -75,7 +78,7 @@ def _unknown_keys(
     yield from (_unknown((*path, key), key, known) for key in values if key not in known)
     options = values.get("replay_buffer_kwargs", {})
     if algorithm in ALGORITHMS and isinstance(options, dict):
-        known = [*OPTION_NAMES, "n_stack", "handle_timeout_termination"]
+        known = [*OPTION_NAMES, "n_stack", "handle_timeout_termination", *_OPTIONS_OF_HER]
         path = (*path, "replay_buffer_kwargs")
         yield from (_unknown((*path, key), key, known) for key in options if key not in known)
 
