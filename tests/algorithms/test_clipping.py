@@ -20,10 +20,9 @@ def gradients_of(network):
     return [each.grad for each in network.parameters()]
 
 
-@pytest.mark.parametrize(
-    "scale", [0.0, 1e-6, 0.3, 0.55, 3.0, 1e9, 1e30, float("inf"), float("nan")]
-)
-def test_gradients_are_clipped_as_by_torch(scale):
+@pytest.mark.parametrize("scale", [0.0, 1e-6, 0.3, 0.55, 3.0, 1e9, 1e30])
+@pytest.mark.parametrize("value_of_one", [0.1, float("inf"), float("nan")])
+def test_gradients_are_clipped_as_by_torch(scale, value_of_one):
     ours = network_with_gradients(scale)
     ours[0].bias.grad[5] = value_of_one
     torchs = copy.deepcopy(ours)
