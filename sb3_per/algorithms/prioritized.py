@@ -70,7 +70,14 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         self.beta_initial = beta_initial
         self.beta_final = beta_final
         self.beta_fraction = beta_fraction
-        super().__init__(*args, **kwargs)
+        try:
+            super().__init__(*args, **kwargs)
+        except AssertionError as error:  # SB3's, for the actions of the environment
+            if "action spaces" not in str(error):
+                raise
+            name, space = type(self).__name__, self.action_space
+            rule = f"{name} must be used with other actions: PERDQN and PERQRDQN have Discrete ones"
+            raise ValueError(f"{rule}, all others Box, got {space}") from error
         # Only here, since a model that is loaded to act may have a buffer of one transition.
         if self.replay_buffer is not None:
             self._require_batches_to_fit()

@@ -24,7 +24,8 @@ from critics import (
     ready,
 )
 from gymnasium import spaces
-from stable_baselines3 import SAC, TD3
+from stable_baselines3 import SAC, TD3, HerReplayBuffer
+from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.vec_env import VecNormalize
@@ -35,6 +36,7 @@ from sb3_per import (
     PERSAC,
     PERTD3,
     PERCrossQ,
+    PrioritizedHerReplayBuffer,
     load_checkpoint,
     save_checkpoint,
 )
@@ -303,6 +305,30 @@ def test_every_argument_reaches_the_base(kind, base):
 def test_bad_arguments_are_refused(kind, options, complaint):
     with pytest.raises(ValueError, match=complaint):
         make(kind, **options)
+
+
+@EACH
+@pytest.mark.parametrize("buffer_class", [ReplayBuffer, HerReplayBuffer])
+def test_a_buffer_without_priorities_is_refused(kind, buffer_class):
+    with pytest.raises(ValueError, match=r"replay_buffer_class must be PrioritizedReplayBuffer"):
+        make(kind, replay_buffer_class=buffer_class)
+
+
+@EACH
+def test_actions_of_another_kind_are_refused_before_anything_is_built(kind, monkeypatch):
+    monkeypatch.setattr(kind, "_setup_model", None)
+    rule = "must be used with other actions: PERDQN and PERQRDQN have Discrete ones, all others Box"
+
+    with pytest.raises(ValueError, match=f"{kind.__name__} {rule}, got (Box|Discrete)"):
+        make(kind, Point(discrete=not is_discrete(kind)))
+
+
+@EACH
+def test_hindsight_needs_goals(kind):
+    rule = "needs Dict observations with achieved_goal and desired_goal .*leave replay_buffer_class"
+
+    with pytest.raises(ValueError, match=rf"{rule} out"):
+        make(kind, replay_buffer_class=PrioritizedHerReplayBuffer)
 
 
 # What the base can do

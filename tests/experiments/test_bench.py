@@ -7,10 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from stable_baselines3.common.buffers import ReplayBuffer
 
+from sb3_per import PrioritizedReplayBuffer
 from sb3_per.experiments.bench import (
     command,
     contestants,
+    gradient_steps,
     image_memory,
     memory,
     ops,
@@ -21,6 +24,7 @@ from sb3_per.experiments.bench import (
 )
 from sb3_per.experiments.bench.quartiles import Quartiles
 from sb3_per.experiments.common.drawing import distinct_colours
+from sb3_per.zoo import ALGORITHMS
 
 
 def test_quartiles_cut_five_numbers_at_the_second_third_and_fourth():
@@ -202,6 +206,52 @@ def test_no_model_trains_after_the_same_one_every_time(monkeypatch):
     pairs = Counter(itertools.pairwise(turns[3:]))
     assert {pair for pair in pairs if pair[0] != pair[1]} == {*itertools.permutations(names, 2)}
     assert max(pairs.values()) < 30
+
+
+class Stepping(NamedTuple):
+    """A model whose slices of gradient steps take so many CPU seconds."""
+
+    clock: list
+    seconds: float
+    batch_size: int = 8
+
+    def train(self, gradient_steps, batch_size):
+        self.clock[0] += self.seconds
+
+
+def test_gradient_steps_are_compared_with_those_of_the_base(monkeypatch):
+    clock, seconds = [0.0], {"SAC": 0.4, "PERSAC": 0.5}
+    monkeypatch.setattr(
+        gradient_steps, "make", lambda kind, discrete: Stepping(clock, seconds[kind.__name__])
+    )
+    monkeypatch.setattr(gradient_steps.time, "process_time", lambda: clock[0])
+
+    cost = gradient_steps.measure("per_sac", n_rounds=3)
+
+    assert (cost.algorithm, cost.again) == ("PERSAC", pytest.approx((1.0, 1.0, 1.0)))
+    assert cost.over_base.median == pytest.approx(1.25)
+    assert cost.base.median == pytest.approx(1e3 * 0.4 / gradient_steps.STEPS_IN_A_SLICE)
+    assert gradient_steps.summary([cost]).splitlines()[2].split("|")[4].strip() == "1.250"
+
+
+@pytest.mark.parametrize("name", gradient_steps.bases())
+def test_gradient_steps_of_each_algorithm_and_its_base_can_be_measured(name, monkeypatch):
+    monkeypatch.setattr(gradient_steps, "N_STORED", 50)
+    base, discrete = gradient_steps.bases()[name], name in ("per_dqn", "per_qrdqn")
+
+    models = [gradient_steps.make(kind, discrete) for kind in (base, ALGORITHMS[name])]
+    for model in models:
+        model.train(1, model.batch_size)
+
+    ours, theirs = models[1].replay_buffer, models[0].replay_buffer
+    assert isinstance(ours, PrioritizedReplayBuffer)
+    assert type(theirs) is ReplayBuffer
+    adam = [
+        optimizer.param_groups[0]["fused"]
+        for model in models
+        for optimizer in [getattr(model, "critic", model.policy).optimizer]
+    ]
+    assert not any(adam)
 
 
 def test_contestants_of_a_task_differ_in_nothing_but_their_name_and_adam():

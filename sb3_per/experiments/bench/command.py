@@ -12,7 +12,15 @@ from typing import Any
 
 import torch as th
 
-from sb3_per.experiments.bench import image_memory, memory, ops, plot, profile, train
+from sb3_per.experiments.bench import (
+    gradient_steps,
+    image_memory,
+    memory,
+    ops,
+    plot,
+    profile,
+    train,
+)
 from sb3_per.experiments.common.command_line import Distinct, make_folder, whole_number
 from sb3_per.experiments.common.devices import device_that_is_here
 from sb3_per.experiments.common.engine_options import INSTALL
@@ -86,6 +94,22 @@ def _parser() -> argparse.ArgumentParser:
     )
     of_train.set_defaults(run=_run_train)
 
+    of_steps = commands.add_parser(
+        "gradient-steps", help="time of a gradient step of each algorithm and of its base"
+    )
+    of_steps.add_argument(
+        "--rounds", type=whole_number(1), default=60, help="of measuring (default: 60)"
+    )
+    of_steps.add_argument(
+        "--algorithms",
+        nargs="+",
+        action=Distinct,
+        choices=gradient_steps.bases(),
+        default=[*gradient_steps.bases()],
+        help="(default: all)",
+    )
+    of_steps.set_defaults(run=_run_gradient_steps)
+
     of_profile = commands.add_parser("profile", help="where the time of a training step goes")
     of_profile.add_argument(
         "--steps", type=whole_number(1), default=4000, help="of training (default: 4000)"
@@ -130,7 +154,7 @@ def _parser() -> argparse.ArgumentParser:
             default=[*train.TASKS],
             help="(default: all)",
         )
-    for each in (of_ops, of_train, of_profile, of_memory, of_engines):
+    for each in (of_ops, of_train, of_steps, of_profile, of_memory, of_engines):
         each.add_argument("--out", type=Path, help="a folder for JSON, and for the plot of ops")
     return parser
 
@@ -159,6 +183,12 @@ def _run_train(asked: argparse.Namespace) -> None:
         paces = train.measure(name, asked.rounds, asked.device)
         _say(f"\n{train.summary(paces)}")
         _save(asked, f"train_{name.lower()}", [pace._asdict() for pace in paces])
+
+
+def _run_gradient_steps(asked: argparse.Namespace) -> None:
+    costs = [gradient_steps.measure(name, asked.rounds) for name in asked.algorithms]
+    _say(f"\n{gradient_steps.summary(costs)}")
+    _save(asked, "gradient_steps", [cost._asdict() for cost in costs])
 
 
 def _run_profile(asked: argparse.Namespace) -> None:
