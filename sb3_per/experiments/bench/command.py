@@ -7,6 +7,7 @@ import platform
 import sys
 from collections.abc import Sequence
 from importlib import metadata
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,14 @@ def _parser() -> argparse.ArgumentParser:
         default=[1, 2],
         help="runs at a time (default: 1 2)",
     )
+    of_engines.add_argument(
+        "--engines",
+        nargs="+",
+        action=Distinct,
+        choices=("local", "ray"),
+        default=["local", "ray"],
+        help="(default: both)",
+    )
     of_engines.set_defaults(run=_run_engines)
 
     for each in (of_train, of_profile):
@@ -218,8 +227,9 @@ def _run_engines(asked: argparse.Namespace) -> None:
     from sb3_per.experiments.bench import engines  # RL-Zoo, which it needs, takes seconds
 
     empty, grids = engines.measure_empty(asked.runs), []
-    for grid in engines.measure_grids(asked.runs, asked.workers):
-        _say(f"{grid.engine}, {grid.n_workers} at a time: {grid.seconds:.0f} seconds")
+    for engine, n_workers in product(asked.engines, asked.workers):
+        grid = engines.measure_grid(engine, n_workers, asked.runs)
+        _say(f"{engine}, {n_workers} at a time: {grid.seconds:.0f} seconds")
         grids.append(grid)
     _say(f"\n{engines.summary(empty, grids)}")
     _save(asked, "engines", [empty._asdict(), *(grid._asdict() for grid in grids)])

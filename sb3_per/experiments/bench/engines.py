@@ -1,8 +1,8 @@
 """Wall time of a grid of runs, on this machine's processes and on Ray."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -69,21 +69,22 @@ def measure_empty(n_runs: int) -> Empty:
     return Empty(n_runs, start, times[0], sum(times[1:]) / n_runs)
 
 
-def measure_grids(n_runs: int, workers: list[int]) -> Iterator[Grid]:
+def measure_grid(engine: str, n_workers: int, n_runs: int) -> Grid:
     """
-    Time grids of short runs; processes and imports count, the start of Ray does not.
+    Time a grid of short runs; processes and imports count, the start of Ray does not.
 
-    :param n_runs: The size of a grid.
-    :param workers: How many runs at a time; a grid for each, on each engine.
+    :param engine: ``local`` or ``ray``, which starts for this grid: no process of it has imported
+        anything yet.
+    :param n_workers: How many runs at a time.
     """
     grid = short_runs(n_runs)
-    for n_workers in workers:
-        with TemporaryDirectory() as folder:
-            engine = LocalEngine(Path(folder), "cpu")
-            yield Grid("local", n_workers, n_runs, _seconds(grid, engine, n_workers, folder))
-        # Ray starts again each time: no process is left over that has imported everything.
-        with TemporaryDirectory() as folder, _ray_engine(Path(folder)) as on_ray:
-            yield Grid("ray", n_workers, n_runs, _seconds(grid, on_ray, n_workers, folder))
+    with TemporaryDirectory() as folder, ENGINES[engine](Path(folder)) as made:
+        return Grid(engine, n_workers, n_runs, _seconds(grid, made, n_workers, folder))
+
+
+@contextmanager
+def _local_engine(folder: Path) -> Iterator[LocalEngine]:
+    yield LocalEngine(folder, "cpu")
 
 
 @contextmanager
@@ -91,6 +92,12 @@ def _ray_engine(folder: Path) -> Iterator[RayEngine]:
     options = RayOptions(dashboard=False)
     with connected(options):
         yield RayEngine(folder, "cpu", options)
+
+
+ENGINES: dict[str, Callable[[Path], AbstractContextManager[Engine]]] = {
+    "local": _local_engine,
+    "ray": _ray_engine,
+}
 
 
 def short_runs(n_runs: int) -> list[Cell]:

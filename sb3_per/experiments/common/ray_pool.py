@@ -99,7 +99,8 @@ def connected(options: RayOptions) -> Iterator[str]:
             log_to_driver=False,
             logging_level=logging.ERROR,
         )
-    except (OSError, RuntimeError, ValueError) as error:
+    except Exception as error:  # Ray raises a bare one where its start takes too long
+        ray.shutdown()
         raise RayError(f"Ray could not be started or joined: {error}") from error
     try:
         yield f"http://{context.dashboard_url}" if context.dashboard_url else ""
