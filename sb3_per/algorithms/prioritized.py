@@ -28,6 +28,10 @@ from sb3_per.rules import require, require_fraction, require_positive
 SelfPrioritized = TypeVar("SelfPrioritized", bound="PrioritizedAlgorithm")
 
 
+class UnsupportedActionsError(ValueError, AssertionError):
+    """An algorithm cannot have the actions of an environment; SB3 raises an AssertionError."""
+
+
 class PrioritizedAlgorithm(OffPolicyAlgorithm):
     """
     The part of a prioritized algorithm that does not depend on how the algorithm learns.
@@ -77,7 +81,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
                 raise
             name, space = type(self).__name__, self.action_space
             rule = f"{name} must be used with other actions: PERDQN and PERQRDQN have Discrete ones"
-            raise ValueError(f"{rule}, all others Box, got {space}") from error
+            raise UnsupportedActionsError(f"{rule}, all others Box, got {space}") from error
         # Only here, since a model that is loaded to act may have a buffer of one transition.
         if self.replay_buffer is not None:
             self._require_batches_to_fit()
