@@ -33,6 +33,7 @@ if importlib.util.find_spec("sb3_contrib") is not None:  # RL-Zoo brings it
     ALGORITHMS |= {"per_qrdqn": PERQRDQN, "per_tqc": PERTQC, "per_crossq": PERCrossQ}
 # RL-Zoo's names of the algorithms that ours are based on.
 BASES = {name: name.removeprefix("per_") for name in ALGORITHMS}
+MINATAR_GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
 _BUFFERS = (PrioritizedReplayBuffer, PrioritizedDictReplayBuffer, PrioritizedHerReplayBuffer)
 
 
@@ -85,12 +86,21 @@ def _watched(algorithm: type[OffPolicyAlgorithm]) -> type[OffPolicyAlgorithm]:
 
 
 def _register_minatar() -> None:
+    """
+    Enter MinAtar's environments as its own ``register_envs`` does, without importing MinAtar, which
+    imports seaborn: that would take each command and each run of a grid a second of CPU time.
+    """
     # RL-Zoo's --gym-packages cannot do it: MinAtar registers when called, not when imported.
     if importlib.util.find_spec("minatar") is None or "MinAtar/Breakout-v1" in gym.registry:
         return
-    from minatar.gym import register_envs
-
-    register_envs()
+    for game in MINATAR_GAMES:
+        name = game.title().replace("_", "")
+        for version, is_minimal in (("v0", False), ("v1", True)):
+            gym.register(
+                f"MinAtar/{name}-{version}",
+                entry_point="minatar.gym:BaseEnv",
+                kwargs={"game": game, "use_minimal_action_set": is_minimal},
+            )
 
 
 def config_folder() -> pathlib.Path:

@@ -63,6 +63,20 @@ def test_importing_us_does_not_import_rl_zoo():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_minatars_environments_are_entered_as_minatar_does_and_without_importing_it(own_registry):
+    minatar = pytest.importorskip("minatar.gym")
+    ours = {name: spec for name, spec in gym.registry.items() if name.startswith("MinAtar/")}
+    for name in ours:
+        del gym.registry[name]
+
+    minatar.register_envs()
+
+    assert len(ours) == 10
+    assert ours == {name: gym.registry[name] for name in ours}
+    code = "import sys; from sb3_per import zoo; zoo.register(); sys.exit('minatar' in sys.modules)"
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
+
+
 def test_registering_twice_changes_nothing():
     tables = (rl_zoo3.ALGOS, hyperparams_opt.HYPERPARAMS_SAMPLER, vars(exp_manager))
     before = [dict(table) for table in tables]
