@@ -53,12 +53,12 @@ def assert_it_can_be_saved_and_go_on(model, tmp_path, env=None):
 def test_a_run_killed_while_saving_finds_a_whole_checkpoint_every_time(tmp_path):
     script = Path(__file__).parents[1] / "support" / "killed_while_saving.py"
 
-    command = [sys.executable, str(script), str(tmp_path), "50"]
+    command = [sys.executable, str(script), str(tmp_path), "25"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
 
     assert result.returncode == 0, result.stderr
     n_halves = int(result.stdout.split(" kills, ")[1].split()[0])
-    assert n_halves >= 5  # or the kills were no test of saving
+    assert n_halves >= 3  # or the kills were no test of saving
 
 
 class FullDisk:

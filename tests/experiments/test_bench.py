@@ -273,8 +273,15 @@ def test_contestants_of_a_task_differ_in_nothing_but_their_name_and_adam():
     )
 
 
+@pytest.fixture
+def short_slices(monkeypatch):
+    """CartPole in slices of 60 steps: an update a step after the first 100, and seconds in all."""
+    monkeypatch.setitem(train.TASKS, "CartPole", train.TASKS["CartPole"]._replace(slice_steps=60))
+
+
+@pytest.mark.usefixtures("short_slices")
 def test_a_profile_finds_the_time_of_every_job():
-    jobs = profile.profile("CartPole", n_steps=200)
+    jobs = profile.profile("CartPole", n_steps=60)
 
     for algorithm in ("DQN", "PERDQN"):
         common = set(jobs[algorithm]) - {
@@ -380,7 +387,8 @@ def test_a_device_that_is_not_there_is_refused(monkeypatch, capsys, line, messag
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("what", ["train --rounds 1", "profile --steps 100"])
+@pytest.mark.usefixtures("short_slices")
+@pytest.mark.parametrize("what", ["train --rounds 1", "profile --steps 60"])
 def test_a_task_whose_package_is_missing_is_left_out_by_name(what, monkeypatch, capsys):
     task = train.TASKS["LunarLander"]._replace(needs="no_such_package")
     monkeypatch.setitem(train.TASKS, "LunarLander", task)

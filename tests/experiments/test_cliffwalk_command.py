@@ -18,8 +18,6 @@ from sb3_per.experiments.cliffwalk import command, methods, networks, plot, repo
 from sb3_per.experiments.cliffwalk.cells import NAMES, Cell, Family, Outcome
 from sb3_per.experiments.cliffwalk.memory import memory, true_values
 
-SMALL = ["--n", "2", "3", "--seeds", "2", "--learners", "tabular", "--methods", "uniform", "oracle"]
-
 
 @pytest.fixture
 def folder(tmp_path):
@@ -199,21 +197,9 @@ def start(folder, *arguments):
 
 
 @pytest.mark.slow
-def test_two_processes_find_what_one_finds(tmp_path):
-    for folder, n_jobs in (("one", "1"), ("two", "2")):
-        process = start(tmp_path / folder, *SMALL, "--jobs", n_jobs)
-        assert "Tabular Q" in process.communicate()[0]
-        assert process.returncode == 0
-
-    one, two = (results.read(tmp_path / folder) for folder in ("one", "two"))
-    assert one == two
-    assert len(one) == 8
-    assert (tmp_path / "two" / results.SUMMARY).read_text().count("\n") == 5
-
-
-@pytest.mark.slow
-def test_a_killed_command_leaves_whole_results_and_no_process_and_goes_on(tmp_path):
-    many = ["--n", *map(str, range(2, 12)), "--seeds", "3", "--learners", "linear"]
+def test_a_killed_command_leaves_whole_results_and_no_process_and_two_processes_finish_it(tmp_path):
+    sizes = range(2, 8)
+    many = ["--n", *map(str, sizes), "--seeds", "3", "--learners", "linear"]
     process = start(tmp_path, *many)
     while not (tmp_path / results.RESULTS).exists():
         time.sleep(0.05)
@@ -223,15 +209,21 @@ def test_a_killed_command_leaves_whole_results_and_no_process_and_goes_on(tmp_pa
     process.stdout.close()
     kept = results.read(tmp_path)
 
-    again = start(tmp_path, *many)
+    again = start(tmp_path, *many, "--jobs", "2")
     assert "Linear Q" in again.communicate()[0]
 
+    assert again.returncode == 0
     assert workers
     assert not [worker for worker in workers if is_running(worker)]
-    assert 0 < len(kept) < 10 * 3 * 7
+    family = methods.FAMILY._replace(learners=("linear",), sizes=tuple(sizes), n_seeds=3)
+    cells = [*family.cells()]
+    assert 0 < len(kept) < len(cells)
     whole = results.read(tmp_path)
-    assert len(whole) == 10 * 3 * 7
     assert kept.items() <= whole.items()
+    # This process finds the same as one that was killed and two that went on.
+    assert whole == {cell: family.run(*cell) for cell in cells}
+    n_lines = (tmp_path / results.SUMMARY).read_text().count("\n")
+    assert n_lines == 1 + len(sizes) * len(family.methods)
 
 
 def children_of(pid):

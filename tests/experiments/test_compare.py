@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import torch
 from filelock import FileLock
 from gymnasium.envs.registration import EnvSpec
 from huggingface_sb3 import EnvironmentName
+from matplotlib import pyplot, rc_context
 from stable_baselines3 import DQN
 
 from examples import overestimation
@@ -26,6 +28,7 @@ from sb3_per.experiments.compare import command, run_folder, suite_file, worker
 from sb3_per.experiments.compare.suite import Cell, Evaluation, Variant
 
 STEPS = [300, 600, 900, 1200]
+PLOTTED = "CartPole-v1-PER_DQN-out/per: 1"
 KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows has none
 IN_PROC = pytest.mark.skipif(not Path("/proc").exists(), reason="looks for processes in /proc")
 
@@ -55,8 +58,8 @@ def output_of(process, *, status=0):
     return printed
 
 
-def smaller_classic(path):
-    """Two variants of a suite of ours on CartPole, one seed, and a variant that cannot learn."""
+def smaller_classic(path, variants=("dqn", "per", "wrong")):
+    """Variants of a suite of ours on CartPole, one seed; one of them cannot learn."""
     suite = suite_file.load("classic")
     short = grids.replaced(
         suite.environments["CartPole-v1"],
@@ -69,7 +72,7 @@ def smaller_classic(path):
     changes = {
         "seeds": 1,
         "environments": {"CartPole-v1": short},
-        "variants": {**{name: suite.variants[name] for name in ("dqn", "per")}, "wrong": wrong},
+        "variants": {name: (suite.variants | {"wrong": wrong})[name] for name in variants},
         "contrasts": {},
     }
     small = grids.replaced(suite, **changes)
@@ -178,11 +181,12 @@ def test_variants_start_from_equal_networks_and_are_evaluated_on_equal_episodes(
 
 
 @pytest.mark.slow
-def test_a_report_of_real_runs_says_what_is_missing(ran):
+def test_a_report_of_real_runs_says_what_is_missing(ran, capsys):
     folder, _ = ran
 
-    printed = output_of(start(folder, "compare", "report", "out"))
+    cli.main(["compare", "report", str(folder / "out")])
 
+    printed = capsys.readouterr().out
     assert "classic: 2 of 3 runs are finished." in printed
     assert "no claim can be made: fewer than 5 seeds" in printed
     text = (folder / "out" / "report" / "report.md").read_text()
@@ -190,25 +194,41 @@ def test_a_report_of_real_runs_says_what_is_missing(ran):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # RL-Zoo's own
 @pytest.mark.parametrize(
-    "command",
+    ("command", "expected"),
     [
-        ("all_plots", "-a", "dqn", "per_dqn", "-e", "CartPole-v1", "-f", "out/dqn", "out/per"),
-        ("plot_train", "-a", "per_dqn", "-e", "CartPole-v1", "-f", "out/per", "-w", "2"),
-        ("enjoy", "--algo", "per_dqn", "--env", "CartPole-v1", "-f", "out/per", "--exp-id", "1"),
+        ("all_plots -print --no-display -a dqn per_dqn -e CartPole-v1 -f out/dqn out/per", PLOTTED),
+        ("plot_train -a per_dqn -e CartPole-v1 -f out/per -w 2", ""),
     ],
 )
-def test_rl_zoos_commands_read_the_run_folder(ran, command):
+def test_rl_zoos_plots_show_the_run_folder(ran, command, expected, monkeypatch, capsys):
     folder, _ = ran
-    options = {"all_plots": ("-print", "--no-display"), "enjoy": ("--no-render", "-n", "300")}
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "argv", [])
+    shown = []
+    monkeypatch.setattr(pyplot, "show", lambda: shown.append(pyplot.gcf()))
 
-    printed = output_of(start(folder, *command, *options.get(command[0], ())))
+    with rc_context():  # seaborn sets a style
+        cli.main(command.split())
 
-    expected = {"all_plots": "CartPole-v1-PER_DQN-out/per: 1", "enjoy": "Mean reward: "}
-    assert expected.get(command[0], "") in printed
+    printed = "".join(capsys.readouterr())
+    assert expected in printed
     assert "not found" not in printed
     assert "No data" not in printed
-    assert "No artists" not in printed  # an empty plot
+    for figure in shown:
+        assert figure.axes[0].has_data()
+    pyplot.close("all")
+
+
+@pytest.mark.slow
+def test_enjoy_plays_an_agent_of_the_run_folder(ran):
+    folder, _ = ran
+    agent = ("--algo", "per_dqn", "--env", "CartPole-v1", "-f", "out/per", "--exp-id", "1")
+
+    printed = output_of(start(folder, "enjoy", *agent, "--no-render", "-n", "300"))
+
+    assert "Mean reward: " in printed
 
 
 @pytest.mark.slow
@@ -245,60 +265,76 @@ def test_promises_heed_a_name_with_a_slash_and_a_limit_of_steps(tmp_path, monkey
     assert found["dqn"][0].tolist() == pytest.approx([3, earned, 5])
 
 
-@pytest.mark.slow
-def test_a_run_that_was_killed_ends_with_what_an_undisturbed_one_has(ran, small):
-    undisturbed, _ = ran
-    process = run(small)
-    wait_for(lambda: (folder_of(small, "per") / "evaluations.npz").exists())
-    os.killpg(process.pid, KILL)
-    process.communicate()
-    finished = folder_of(small, "dqn") / "result.json"
-    before = finished.stat().st_mtime_ns
-    assert not (folder_of(small, "per") / "result.json").exists()
-    (folder_of(small, "per") / "left_behind.zip").touch()
+def wait_for_a_policy_of(folder, variant):
+    wait_for(lambda: (folder_of(folder, variant) / "evaluations.npz").exists())
 
-    printed = output_of(run(small), status=1)
+
+@pytest.mark.slow
+@IN_PROC
+def test_a_run_that_was_killed_trains_no_cell_on_and_ends_with_what_an_undisturbed_one_has(
+    ran, tmp_path
+):
+    undisturbed, _ = ran
+    smaller_classic(tmp_path / "small.yml", ("dqn", "per"))
+    shutil.copytree(undisturbed / "out" / "dqn", tmp_path / "out" / "dqn")
+    finished = folder_of(tmp_path, "dqn") / "result.json"
+    before = finished.stat().st_mtime_ns
+    process = run(tmp_path)
+    wait_for_a_policy_of(tmp_path, "per")
+    (worker_,) = workers_of(process)
+
+    os.kill(process.pid, KILL)
+    process.communicate()
+    wait_for(lambda: not is_alive(worker_))
+    assert not (folder_of(tmp_path, "per") / "result.json").exists()
+    (folder_of(tmp_path, "per") / "left_behind.zip").touch()
+    printed = output_of(run(tmp_path))
 
     assert "dqn, CartPole-v1" not in printed
     assert finished.stat().st_mtime_ns == before
-    assert not (folder_of(small, "per") / "left_behind.zip").exists()
-    for variant in ("dqn", "per"):
-        again, expected = result_of(small, variant), result_of(undisturbed, variant)
-        assert again["evaluations"] == expected["evaluations"]
-        assert again["settings"] == expected["settings"]
+    assert not (folder_of(tmp_path, "per") / "left_behind.zip").exists()
+    again, expected = result_of(tmp_path, "per"), result_of(undisturbed, "per")
+    assert again["evaluations"] == expected["evaluations"]
+    assert again["settings"] == expected["settings"]
 
 
 @pytest.mark.slow
 @IN_PROC
-@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM, KILL])
-def test_no_cell_trains_on_when_its_run_has_ended(small, kind):
-    process = run(small)
-    wait_for(lambda: (folder_of(small, "dqn") / "hyperparameters.yml").exists())
-    workers = workers_of(process)
-    assert len(workers) == 1
+def test_a_cell_leaves_ctrl_c_to_its_run_which_ends_the_cell(tmp_path):
+    # A terminal tells the whole group, and RL-Zoo would save a half-trained model as a whole one.
+    smaller_classic(tmp_path / "small.yml", ("dqn", "per"))
+    process = run(tmp_path)
+    wait_for_a_policy_of(tmp_path, "dqn")
+    (first,) = workers_of(process)
+    os.kill(first, signal.SIGINT)
+    wait_for(lambda: (folder_of(tmp_path, "per") / "hyperparameters.yml").exists())
+    (second,) = workers_of(process)
 
-    os.kill(process.pid, kind)
+    os.kill(process.pid, signal.SIGINT)
     printed = process.communicate()[0]
 
     assert process.returncode != 0
-    assert ("the same command goes on" in printed) == (kind is signal.SIGINT)
-    wait_for(lambda: not any(is_alive(pid) for pid in workers))
-    assert not (folder_of(small, "dqn") / "result.json").exists()
+    assert "dqn, CartPole-v1, seed 0: exit status" not in printed
+    assert result_of(tmp_path, "dqn")["evaluations"]["steps"] == STEPS
+    assert "the same command goes on" in printed
+    wait_for(lambda: not is_alive(second))
+    assert not (folder_of(tmp_path, "per") / "result.json").exists()
 
 
 @pytest.mark.slow
 @IN_PROC
-def test_a_cell_leaves_ctrl_c_to_its_run(small):
-    # A terminal tells the whole group, and RL-Zoo would save a half-trained model as a whole one.
+def test_no_cell_trains_on_when_its_run_was_told_to_end(small):
     process = run(small)
-    wait_for(lambda: (folder_of(small, "dqn") / "evaluations.npz").exists())
+    wait_for(lambda: (folder_of(small, "dqn") / "hyperparameters.yml").exists())
     (worker_,) = workers_of(process)
 
-    os.kill(worker_, signal.SIGINT)
-    printed = output_of(process, status=1)  # for the variant that cannot start
+    os.kill(process.pid, signal.SIGTERM)
+    printed = process.communicate()[0]
 
-    assert "dqn, CartPole-v1, seed 0: exit status" not in printed
-    assert result_of(small, "dqn")["evaluations"]["steps"] == STEPS
+    assert process.returncode != 0
+    assert "the same command goes on" not in printed
+    wait_for(lambda: not is_alive(worker_))
+    assert not (folder_of(small, "dqn") / "result.json").exists()
 
 
 def cell(environment, **changes):

@@ -25,6 +25,10 @@ def go_on_until_killed(model, folder, seconds):
     if child == 0:
         callback = CheckpointCallback(1, folder)
         model.learn(10**9, callback=callback, reset_num_timesteps=False)
+    before = {*folder.iterdir()}
+    while {*folder.iterdir()} == before:  # a busy machine takes its time to start
+        assert os.waitpid(child, os.WNOHANG) == (0, 0), "it ended by itself"
+        time.sleep(0.001)
     time.sleep(seconds)
     os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
@@ -40,7 +44,7 @@ def main(folder, n_kills):
     save_checkpoint(model, folder / "checkpoint_100_steps.ckpt")
     n_halves = 0
     for _ in range(n_kills):
-        go_on_until_killed(model, folder, moments.uniform(0.02, 0.2))
+        go_on_until_killed(model, folder, moments.uniform(0, 0.1))
         halves = [*folder.glob(".*.partial")]
         n_halves += len(halves)
         for half in halves:
