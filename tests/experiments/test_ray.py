@@ -16,6 +16,7 @@ import pytest
 import ray_work
 
 from sb3_per import cli
+from sb3_per.experiments.bench import engines
 from sb3_per.experiments.cliffwalk import command as cliffwalk
 from sb3_per.experiments.cliffwalk import methods, results
 from sb3_per.experiments.common import engine_options, ray_pool
@@ -158,6 +159,26 @@ def test_a_result_is_the_last_file_to_come(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="no space"):
         run_folder.put(tmp_path, GRID[0], {"result.json": b"[]", "z.zip": b"1"})
     assert not (run_folder.cell_folder(tmp_path, GRID[0]) / "result.json").exists()
+
+
+def test_the_grid_that_is_timed_has_as_many_short_runs_as_asked_for():
+    grid = engines.short_runs(64)
+
+    assert {cell.seed for cell in grid} == set(range(64))
+    assert {cell.settings["steps"] for cell in grid} == {engines.STEPS}
+
+
+def test_wall_times_are_tabulated_and_drawn(tmp_path):
+    grids = [engines.Grid(name, n, 64, 640 / n) for name in ("local", "ray") for n in (1, 2)]
+
+    table = engines.summary(engines.Empty(300, 2.0, 900.0, 9.17, 3.8), grids)
+
+    assert "the median of 300 further ones |  9.2 |" in table
+    assert [cell.strip() for cell in table.splitlines()[-1].split("|")[1:-1]] == [
+        "ray", "2", "64", "320", "5.00",
+    ]  # fmt: skip
+    assert str(tmp_path) in engines.draw(grids, tmp_path / "engines")
+    assert "<svg" in (tmp_path / "engines.svg").read_text()
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
@@ -36,13 +37,15 @@ class Empty(NamedTuple):
     :param n_runs: After the first one.
     :param start: Seconds until Ray was there.
     :param first: Milliseconds of the first one, for which Ray starts a process.
-    :param further: Milliseconds of each further one.
+    :param further: Milliseconds of the median one after it.
+    :param fastest: Milliseconds of the fastest one, which other programs delayed least.
     """
 
     n_runs: int
     start: float
     first: float
     further: float
+    fastest: float
 
 
 def nothing() -> None:
@@ -66,7 +69,7 @@ def measure_empty(n_runs: int) -> Empty:
             while not isinstance(pool.collect(), Returned):
                 pass
             times.append(1e3 * (time.perf_counter() - begin))
-    return Empty(n_runs, start, times[0], sum(times[1:]) / n_runs)
+    return Empty(n_runs, start, times[0], median(times[1:]), min(times[1:]))
 
 
 def measure_grid(engine: str, n_workers: int, n_runs: int) -> Grid:
@@ -128,7 +131,8 @@ def summary(empty: Empty, grids: list[Grid]) -> str:
         ("runs that do nothing, on Ray", "ms"),
         [
             ("the first, with its process", f"{empty.first:.0f}"),
-            (f"each of {empty.n_runs} further ones", f"{empty.further:.1f}"),
+            (f"the median of {empty.n_runs} further ones", f"{empty.further:.1f}"),
+            ("the fastest of them", f"{empty.fastest:.1f}"),
             ("the start of Ray", f"{1e3 * empty.start:.0f}"),
         ],
         is_aligned=True,
