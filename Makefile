@@ -6,16 +6,20 @@ READY := $(VENV)/.ready
 # The package alone, which is all that training needs; the rest takes minutes.
 INSTALLED := $(VENV)/.installed
 
-.PHONY: train test test-oldest soak check docs clean
+.PHONY: train test test-ray test-oldest soak check docs clean
 
 # Train PERDQN on CartPole-v1 and evaluate it. With one thread: networks this small gain nothing from
 # more, and lose much where another program runs.
 train: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(VENV)/bin/python -m examples.cartpole --seed $(SEED) --variant $(VARIANT)
 
-# All tests, the slow ones too, on all cores; a group of tests, such as those on Ray, on one of them.
+# All tests, the slow ones too, on all cores, except for those that start a Ray cluster.
 test: $(READY)
 	$(VENV)/bin/python -m pytest --numprocesses auto --dist loadgroup
+
+# The tests that start Ray clusters on this machine.
+test-ray: $(READY)
+	$(VENV)/bin/python -m pytest -m cluster tests/experiments/test_ray.py
 
 # The fast tests with the oldest versions that pyproject.toml allows: Python 3.10 or 3.11.
 OLDEST := .venv-oldest

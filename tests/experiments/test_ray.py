@@ -240,6 +240,7 @@ def finished(folder):
 
 
 @pytest.mark.slow
+@pytest.mark.cluster
 def test_results_on_ray_are_those_of_the_local_engine_bit_by_bit(connection, tmp_path):
     suite = suite_file.load("smoke")
     name, environment = next(iter(suite.environments.items()))
@@ -264,6 +265,7 @@ def test_results_on_ray_are_those_of_the_local_engine_bit_by_bit(connection, tmp
 
 
 @pytest.mark.slow
+@pytest.mark.cluster
 def test_a_run_that_raises_fails_alone_with_the_end_of_its_log(connection, tmp_path):
     events = ran(tmp_path, GRID, ray_work.break_at_seed_1)
 
@@ -277,6 +279,7 @@ def test_a_run_that_raises_fails_alone_with_the_end_of_its_log(connection, tmp_p
 
 
 @pytest.mark.slow
+@pytest.mark.cluster
 def test_a_run_whose_process_is_killed_is_tried_again(connection, tmp_path):
     notes = tmp_path / "notes"
     notes.mkdir()
@@ -291,6 +294,7 @@ def test_a_run_whose_process_is_killed_is_tried_again(connection, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.cluster
 def test_a_run_that_is_lost_too_often_has_failed_and_the_others_finish(connection, tmp_path):
     events = ran(tmp_path, GRID, ray_work.die_at_seed_1, retries=1)
 
@@ -301,6 +305,7 @@ def test_a_run_that_is_lost_too_often_has_failed_and_the_others_finish(connectio
 
 
 @pytest.mark.slow
+@pytest.mark.cluster
 def test_runs_that_fill_the_object_store_finish(connection, tmp_path):
     events = ran(tmp_path, GRID[:2], ray_work.leave_100_megabytes)
 
@@ -332,6 +337,7 @@ def wait_for(condition):
 
 
 @pytest.mark.slow
+@pytest.mark.cluster
 def test_runs_of_a_node_that_is_removed_are_made_on_another_one(cluster, connection, tmp_path):
     def remove():
         cluster.remove_node(node, allow_graceful=False)
@@ -347,6 +353,7 @@ def test_runs_of_a_node_that_is_removed_are_made_on_another_one(cluster, connect
 
 
 @pytest.mark.slow
+@pytest.mark.cluster
 def test_a_node_with_another_version_is_refused_and_both_are_named(cluster, connection, tmp_path):
     other = tmp_path / "torch-1.0.dist-info"
     other.mkdir()
@@ -367,6 +374,7 @@ def test_a_node_with_another_version_is_refused_and_both_are_named(cluster, conn
 
 
 @pytest.mark.slow
+@pytest.mark.cluster
 def test_a_cluster_without_the_drivers_versions_is_refused(connection, tmp_path, monkeypatch):
     monkeypatch.setattr(ray_pool, "_versions", lambda: {"sb3-per": "99.0"})
     with pytest.raises(RayError, match=r"no node .* can be used; .*sb3-per is .* and 99\.0 here"):
@@ -375,6 +383,7 @@ def test_a_cluster_without_the_drivers_versions_is_refused(connection, tmp_path,
 
 
 @pytest.mark.slow
+@pytest.mark.cluster
 def test_cliffwalk_on_ray_has_the_outcomes_of_cliffwalk_here(connection, tmp_path, monkeypatch):
     part = {"learners": ["tabular"], "methods": ["uniform", "oracle"], "sizes": [2], "n_seeds": 2}
     family = methods.FAMILY._replace(**part)
@@ -433,6 +442,7 @@ def left_over(marker):
 
 
 @pytest.mark.slow
+@pytest.mark.cluster
 @pytest.mark.skipif(not Path("/proc").exists(), reason="looks for processes in /proc")
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGINT"])
 def test_a_driver_that_ends_leaves_no_process(tmp_path, how):
