@@ -17,7 +17,7 @@ JOBS = {
     "optimizer step": (("optimizer.py", "wrapper"),),
     "zero_grad": (("optimizer.py", "zero_grad"),),
     "backward": (("_tensor.py", "backward"),),
-    "clip gradients": (("clip_grad.py", "clip_grad_norm_"),),
+    "clip gradients": (("clip_grad.py", "clip_grad_norm_"), ("dqn.py", "clip_gradients")),
     "networks, in updates and predictions": (("policies.py", "forward"),),
     "buffer.sample": (
         ("buffers.py", "sample"),
