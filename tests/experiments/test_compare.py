@@ -451,7 +451,7 @@ def test_a_run_does_not_begin_where_a_cells_folder_holds_files_of_a_user(small):
 def test_who_goes_on_with_a_run_loses_none_of_its_seeds(small, monkeypatch, capsys):
     suite, asked = small / "small.yml", ["compare", "run", str(small / "small.yml"), "--out"]
     grid = []
-    monkeypatch.setattr(command, "_train", lambda todo, *_: grid.append(todo) or [])
+    monkeypatch.setattr(command, "_train_here", lambda todo, *_: grid.append(todo) or [])
 
     for options in (["--seeds", "3"], [], ["--seeds", "2"]):
         cli.main([*asked, str(small / "out"), *options])
@@ -465,7 +465,7 @@ def test_who_goes_on_with_a_run_loses_none_of_its_seeds(small, monkeypatch, caps
 
 def test_a_folder_is_of_one_suite_and_what_else_is_there_is_told(small, monkeypatch, capsys):
     asked = ["compare", "run", str(small / "small.yml"), "--out", str(small / "out"), "--seeds"]
-    monkeypatch.setattr(command, "_train", lambda *_: [])
+    monkeypatch.setattr(command, "_train_here", lambda *_: [])
     cli.main([*asked, "1"])
     other = small / "out" / "per" / "per_dqn" / "CartPole-v1_2" / "result.json"
     other.parent.mkdir(parents=True)
