@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch as th
-import yaml
 from builders import BOX, TWO_ACTIONS, fill
 
 from examples import (
@@ -18,7 +17,6 @@ from examples import (
     custom_priorities,
     dict_observations,
     first_rewards,
-    gradient_noise,
     hindsight,
     image_observations,
     long_run,
@@ -27,7 +25,6 @@ from examples import (
     zoo_results,
 )
 from sb3_per import PERDQN, PrioritizedReplayBuffer
-from sb3_per.zoo import config_file
 
 CONTROL = Path(cartpole.__file__).with_name("from_scratch.py")
 EXAMPLES = sorted({*Path(cartpole.__file__).parent.glob("*.py")} - {CONTROL})
@@ -53,20 +50,6 @@ def test_cartpole_trains_and_reports_the_last_policy_and_the_best(capsys):
 def test_a_fifth_of_the_steps_teaches_the_pole_to_stay_up(variant):
     # A random policy comes to 22. docs/results/first-run.md has the whole runs.
     assert cartpole.main(seed=200, variant=variant, steps=10_000)[1] >= 200
-
-
-@pytest.mark.parametrize("variant", cartpole.VARIANTS)
-def test_the_example_and_the_yaml_files_train_with_the_same_settings(variant):
-    name = {"proportional": "per_dqn", "rank": "per_dqn_rank"}[variant]
-    section = yaml.safe_load(config_file(name).read_text())["CartPole-v1"]
-    rate = float(section.pop("learning_rate").removeprefix("lin_"))
-    buffer = section.pop("replay_buffer_kwargs")
-    settings = {**cartpole.SETTINGS, "policy": "MlpPolicy", "gamma": 0.99, "n_timesteps": 50_000}
-
-    assert buffer == {"weight_normalization": "mean", **cartpole.VARIANTS[variant]}
-    assert rate == settings.pop("learning_rate")(1.0)
-    assert settings.pop("device") == "cpu"
-    assert section == settings
 
 
 def test_the_buffer_is_checked_during_training(capsys):
@@ -202,37 +185,6 @@ def test_where_nothing_was_trained_the_folder_is_named(tmp_path):
         overestimation.main(tmp_path, "CartPole-v1")
     with pytest.raises(SystemExit, match=f"no episodes of CartPole-v1 in {tmp_path}"):
         first_rewards.main(tmp_path, "CartPole-v1")
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # gymnasium's, of RL-Zoo's imports
-def test_without_priorities_the_gradient_is_as_noisy_as_with_uniform_sampling(tmp_path):
-    pytest.importorskip("rl_zoo3")
-    text = """
-    about: short
-    seeds: 1
-    baseline: paper
-    environments:
-      CartPole-v1:
-        hyperparameters: {policy: MlpPolicy, learning_starts: 100, learning_rate: 1.0e-3}
-        steps: 600
-        evaluation: {every: 200, episodes: 1}
-        score: {random: 22.2, solved: 475.0, source: as in classic}
-        threshold: 475.0
-    variants:
-      paper: {algorithm: per_dqn, label: paper}
-      uniform: {algorithm: per_dqn, label: uniform, overrides: {replay_buffer_kwargs: {alpha: 0}}}
-    """
-    (tmp_path / "short.yml").write_text(text)
-
-    paper, uniform = (
-        gradient_noise.main("CartPole-v1", tmp_path / "short.yml", variant)
-        for variant in ("paper", "uniform")
-    )
-
-    assert paper.shape == uniform.shape == (5, 2)
-    assert uniform[:, 1] == pytest.approx(np.ones(5))
-    assert np.ptp(paper[:, 1]) > 0
-    assert all(((rows >= 0) & (rows[:, :1] <= 1)).all() for rows in (paper, uniform))
 
 
 def test_first_rewards_are_counted_in_steps_of_training(tmp_path, capsys):

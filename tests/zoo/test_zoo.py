@@ -20,6 +20,7 @@ from rl_zoo3.exp_manager import ExperimentManager
 from stable_baselines3 import DQN
 from stable_baselines3.common.envs import BitFlippingEnv
 
+from examples import cartpole
 from sb3_per import (
     PERDQN,
     PrioritizedDictReplayBuffer,
@@ -338,3 +339,17 @@ def test_a_run_continues_with_its_priorities(tmp_path):
     assert (probabilities == probabilities_in(saved, slots)).all()
     assert (buffer.sample(32).slots == saved.sample(32).slots).all()
     continued.env.close()
+
+
+@pytest.mark.parametrize("variant", cartpole.VARIANTS)
+def test_the_example_and_the_yaml_files_train_with_the_same_settings(variant):
+    name = {"proportional": "per_dqn", "rank": "per_dqn_rank"}[variant]
+    section = yaml.safe_load(FILES[name].read_text())["CartPole-v1"]
+    rate = float(section.pop("learning_rate").removeprefix("lin_"))
+    buffer = section.pop("replay_buffer_kwargs")
+    settings = {**cartpole.SETTINGS, "policy": "MlpPolicy", "gamma": 0.99, "n_timesteps": 50_000}
+
+    assert buffer == {"weight_normalization": "mean", **cartpole.VARIANTS[variant]}
+    assert rate == settings.pop("learning_rate")(1.0)
+    assert settings.pop("device") == "cpu"
+    assert section == settings
