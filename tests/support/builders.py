@@ -10,7 +10,7 @@ TWO_ACTIONS = spaces.Discrete(2)
 
 
 def observation(space, step, n_envs):
-    """One observation for each environment: (step, env) where the space has room for it."""
+    """One observation for each environment: (step, env) where the space can hold both."""
     if isinstance(space, spaces.Dict):
         return {key: observation(part, step, n_envs) for key, part in space.items()}
     if isinstance(space, spaces.Discrete):

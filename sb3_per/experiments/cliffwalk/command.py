@@ -50,7 +50,7 @@ def run(
     """
     Make the runs whose outcomes the folder does not hold yet; each is written when it is done.
 
-    :param n_jobs: How many at a time; None for one, or for as many as Ray has room for.
+    :param n_jobs: How many at a time; None for one, or as many as Ray's nodes can run.
     :param options: What to ask of Ray; None for processes on this machine.
     :raises SystemExit: at the end, if runs have failed on Ray.
     """
@@ -147,7 +147,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--jobs",
         type=whole_number(1),
-        help="runs at a time (default: 1; with --engine ray as many as it has room for)",
+        help="runs at a time (default: 1; with --engine ray as many as its nodes can run)",
     )
     parser.add_argument(
         "--out",

@@ -129,7 +129,7 @@ class RayPool:
 
     def submit(self, key: Any, *arguments: Any) -> None:
         """
-        Give one call to Ray, which starts it where and when there is room.
+        Give one call to Ray, which starts it on a node that has free CPUs.
 
         :param key: What its events are known by.
         """
@@ -165,9 +165,7 @@ class RayPool:
         try:
             kind, *values = self._ray.get(next(stream))
         except self._ray.exceptions.RayTaskError as error:
-            if isinstance(
-                error.cause, self._ray.exceptions.RayError
-            ):  # no room for what it returns
+            if isinstance(error.cause, self._ray.exceptions.RayError):  # the object store is full
                 self._lose(stream, _one_line(error.cause))
             else:
                 self._end(stream, Failed(call.key, str(error)))

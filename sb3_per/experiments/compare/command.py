@@ -59,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     of_run.add_argument(
         "--jobs",
         type=whole_number(1),
-        help="cells at a time (default: 1; with --engine ray as many as it has room for)",
+        help="cells at a time (default: 1; with --engine ray as many as its nodes can run)",
     )
     of_run.add_argument("--out", type=Path, help="run folder (default: runs/SUITE)")
     of_run.add_argument("--device", default="cpu", help="torch's (default: cpu)")
