@@ -19,12 +19,8 @@ if TYPE_CHECKING:
         PrioritizedReplayBufferSamples,
     )
     from sb3_per.saving.buffer_files import load_buffer, save_buffer
-    from sb3_per.saving.checkpoint import (
-        CheckpointCallback,
-        latest_checkpoint,
-        load_checkpoint,
-        save_checkpoint,
-    )
+    from sb3_per.saving.checkpoint import load_checkpoint, save_checkpoint
+    from sb3_per.saving.checkpoint_callback import CheckpointCallback, latest_checkpoint
 
 __version__ = "0.2.0.dev0"
 
@@ -58,12 +54,12 @@ _MODULES = {
     "PERSAC": "algorithms.sac",
     "PERTD3": "algorithms.td3",
     "PERTQC": "algorithms.tqc",
-    "CheckpointCallback": "saving.checkpoint",
+    "CheckpointCallback": "saving.checkpoint_callback",
     "PrioritizedDictReplayBuffer": "buffers",
     "PrioritizedHerReplayBuffer": "buffers",
     "PrioritizedReplayBuffer": "buffers",
     "PrioritizedReplayBufferSamples": "buffers",
-    "latest_checkpoint": "saving.checkpoint",
+    "latest_checkpoint": "saving.checkpoint_callback",
     "load_buffer": "saving.buffer_files",
     "load_checkpoint": "saving.checkpoint",
     "save_buffer": "saving.buffer_files",

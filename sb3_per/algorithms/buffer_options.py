@@ -7,7 +7,8 @@ from typing import Any
 from gymnasium import spaces
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
-from sb3_per.buffers.her import PrioritizedHerReplayBuffer, require_goals
+from sb3_per.buffers.goals import require_goals
+from sb3_per.buffers.her import PrioritizedHerReplayBuffer
 from sb3_per.buffers.prioritized import (
     OPTION_NAMES,
     PrioritizedDictReplayBuffer,

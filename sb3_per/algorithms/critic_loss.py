@@ -22,7 +22,8 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_per.algorithms.metrics import Metrics, metrics_of
 from sb3_per.algorithms.prioritized import PrioritizedAlgorithm
-from sb3_per.buffers.prioritized import PrioritizedReplayBuffer, PrioritizedReplayBufferSamples
+from sb3_per.buffers.prioritized import PrioritizedReplayBuffer
+from sb3_per.buffers.samples import PrioritizedReplayBufferSamples
 
 KNOWN_VERSIONS = "stable-baselines3 and sb3-contrib 2.8.0 and 2.9.2 are known to work"
 

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from sb3_per.algorithms.buffer_options import ARGUMENT_HINTS
 from sb3_per.algorithms.metrics import Metrics, metrics_of
 from sb3_per.algorithms.prioritized import PrioritizedAlgorithm
-from sb3_per.buffers.prioritized import PrioritizedReplayBufferSamples
+from sb3_per.buffers.samples import PrioritizedReplayBufferSamples
 from sb3_per.rules import require_bool
 from sb3_per.signatures import explain_unknown_arguments
 

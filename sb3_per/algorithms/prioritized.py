@@ -21,7 +21,8 @@ from sb3_per.algorithms.buffer_options import (
     resolve_buffer_class,
 )
 from sb3_per.algorithms.metrics import Metrics
-from sb3_per.buffers.her import PrioritizedHerReplayBuffer, require_compute_reward
+from sb3_per.buffers.goals import require_compute_reward
+from sb3_per.buffers.her import PrioritizedHerReplayBuffer
 from sb3_per.buffers.prioritized import PrioritizedReplayBuffer
 from sb3_per.rules import require, require_fraction, require_positive
 

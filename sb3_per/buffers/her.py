@@ -1,7 +1,6 @@
 """Hindsight experience replay (HER) with priorities."""
 
 from collections.abc import Callable
-from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
@@ -9,19 +8,22 @@ import torch as th
 from gymnasium import spaces
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
-from stable_baselines3.her.goal_selection_strategy import (
-    KEY_TO_GOAL_STRATEGY,
-    GoalSelectionStrategy,
-)
+from stable_baselines3.her.goal_selection_strategy import GoalSelectionStrategy
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
-from sb3_per.buffers.prioritized import PrioritizedDictReplayBuffer, PrioritizedReplayBufferSamples
+from sb3_per.buffers.goals import (
+    are_whole,
+    as_strategy,
+    require_compute_reward,
+    require_goals,
+    require_replayable,
+)
+from sb3_per.buffers.prioritized import PrioritizedDictReplayBuffer
+from sb3_per.buffers.samples import PrioritizedReplayBufferSamples, concatenated
 from sb3_per.prioritization.base import Prioritization
 from sb3_per.prioritization.sum_tree import IntArray
 from sb3_per.rules import require
 from sb3_per.signatures import explain_unknown_arguments
-
-GOALS = ("achieved_goal", "desired_goal")
 
 
 class PrioritizedHerReplayBuffer(HerReplayBuffer, PrioritizedDictReplayBuffer):
@@ -171,32 +173,11 @@ class PrioritizedHerReplayBuffer(HerReplayBuffer, PrioritizedDictReplayBuffer):
             transitions of episodes that have ended, and for stored episodes that do not fit.
         """
         rule = "stored ep_start, ep_length and current_ep_start must be those of whole episodes"
-        require(self._has_whole_episodes(), rule, self.ep_length[: self.size()])
+        n_rows = self.size()
+        episodes = self.ep_start[:n_rows], self.ep_length[:n_rows], self._current_ep_start
+        is_whole = are_whole(episodes, self.pos, self.buffer_size, is_full=self.full)
+        require(is_whole, rule, self.ep_length[:n_rows])
         super().restore_prioritization(state)
-
-    def _has_whole_episodes(self) -> bool:
-        """Return whether each row that can be sampled lies in an episode that is stored whole."""
-        size, n_rows, current = self.buffer_size, self.size(), self._current_ep_start
-        starts, lengths = self.ep_start[:n_rows], self.ep_length[:n_rows]  # (n_rows, n_envs)
-        if not (_are_in(current, 0, size - 1) and _are_in(starts, 0, size - 1)):
-            return False
-        # In a buffer that is not full, no episode continues in row 0.
-        is_inside = self.full or (
-            _are_in(current, 0, self.pos) and _are_in(starts + lengths, 0, n_rows)
-        )
-        if not (is_inside and _are_in(lengths, 0, size)):
-            return False
-        rows = np.arange(n_rows)[:, None]
-        steps, has_ended = (rows - starts) % size, lengths > 0
-        next_fits, former_fits = (
-            (np.roll(lengths, by, axis=0) == lengths) & (np.roll(starts, by, axis=0) == starts)
-            for by in (-1, 1)
-        )
-        is_whole = (steps < lengths) & ((steps == lengths - 1) | next_fits)
-        is_whole &= (steps == 0) | former_fits
-        is_running = (rows - current) % size < (self.pos - current) % size
-        fits = np.where(is_running, ~has_ended & (starts == current), ~has_ended | is_whole)
-        return bool(fits.all())
 
     def _sampleable_slots(self) -> IntArray:
         slots: IntArray = np.flatnonzero(self.ep_length[: self.size()])
@@ -290,19 +271,10 @@ class PrioritizedHerReplayBuffer(HerReplayBuffer, PrioritizedDictReplayBuffer):
         if n_virtual > 0:
             rows, envs = np.divmod(slots[batch_size - n_virtual :], self.n_envs)
             parts.append(self._get_virtual_samples(rows, envs, env))
-        observations, actions, next_observations, dones, rewards = (
-            _concatenate([part[i] for part in parts]) for i in range(5)
-        )
-        return PrioritizedReplayBufferSamples(
-            observations,
-            actions,
-            next_observations,
-            dones,
-            rewards,
-            None,
-            self._tensor(weights),
-            slots,
-        )
+        # All but the discounts, since returns are of one step.
+        fields = [concatenated([part[i] for part in parts]) for i in range(5)]
+        others = [None, self._tensor(weights), slots]
+        return PrioritizedReplayBufferSamples._make([*fields, *others])
 
     def _sample_goals(self, batch_indices: IntArray, env_indices: IntArray) -> NDArray[Any]:
         """
@@ -326,55 +298,3 @@ class PrioritizedHerReplayBuffer(HerReplayBuffer, PrioritizedDictReplayBuffer):
         rows = (starts + steps) % self.buffer_size
         goals: NDArray[Any] = self.next_observations["achieved_goal"][rows, env_indices]
         return goals
-
-
-def require_goals(observation_space: spaces.Space[Any]) -> None:
-    """Raise ValueError unless observations are those of a goal environment."""
-    parts = observation_space.spaces if isinstance(observation_space, spaces.Dict) else {}
-    has_goals = all(name in parts for name in GOALS)
-    rule = f"PrioritizedHerReplayBuffer needs Dict observations with {' and '.join(GOALS)}"
-    rule += " (without goals, leave replay_buffer_class out)"
-    require(has_goals, rule, observation_space)
-
-
-def require_compute_reward(env: VecEnv | None) -> None:
-    """Raise ValueError unless environments can compute the reward for another goal."""
-    rule = "PrioritizedHerReplayBuffer needs env to be a VecEnv, such as model.get_env() or "
-    rule += "make_vec_env(...) returns (for load: pass env)"
-    require(isinstance(env, VecEnv), rule, env)
-    rule = "PrioritizedHerReplayBuffer needs environments with a method "
-    rule += "compute_reward(achieved_goal, desired_goal, info)"
-    require(env is not None and env.has_attr("compute_reward"), rule, env)
-
-
-def require_replayable(n_sampled_goal: Any, n_steps: Any, optimize_memory_usage: Any) -> None:
-    """Raise ValueError for a number of goals that is none, and for what HER cannot do."""
-    is_number = isinstance(n_sampled_goal, Integral) and not isinstance(n_sampled_goal, bool)
-    is_number = is_number and n_sampled_goal >= 0
-    require(is_number, "n_sampled_goal must be a whole number of at least 0", n_sampled_goal)
-    require(n_steps == 1, "n_steps must be 1 with PrioritizedHerReplayBuffer", n_steps)
-    rule = "optimize_memory_usage must be False with PrioritizedHerReplayBuffer"
-    require(not optimize_memory_usage, rule, optimize_memory_usage)
-
-
-def _are_in(values: IntArray, low: int, high: int) -> bool:
-    return bool(((values >= low) & (values <= high)).all())
-
-
-def as_strategy(strategy: GoalSelectionStrategy | str) -> GoalSelectionStrategy:
-    """Return SB3's name of a strategy; :raises ValueError: for another one."""
-    if isinstance(strategy, str):
-        strategy = KEY_TO_GOAL_STRATEGY.get(strategy.lower(), strategy)
-    is_known = isinstance(strategy, GoalSelectionStrategy)
-    rule = f"goal_selection_strategy must be one of {tuple(KEY_TO_GOAL_STRATEGY)}"
-    require(is_known, rule, strategy)
-    return strategy  # type: ignore[return-value]  # it was checked
-
-
-def _concatenate(parts: list[Any]) -> Any:
-    """Return tensors, or dicts of tensors, as one."""
-    if len(parts) == 1:
-        return parts[0]
-    if isinstance(parts[0], dict):
-        return {key: th.cat([part[key] for part in parts]) for key in parts[0]}
-    return th.cat(parts)

@@ -2,13 +2,12 @@
 
 import warnings
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import torch as th
 from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
-from stable_baselines3.common.type_aliases import TensorDict
 from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_per.buffers.arguments import (
@@ -18,11 +17,12 @@ from sb3_per.buffers.arguments import (
     compile_kernels,
     refuse_sample,
 )
+from sb3_per.buffers.sampler_options import SamplerOptions
+from sb3_per.buffers.samples import PrioritizedReplayBufferSamples
 from sb3_per.buffers.storage import SlotDictReplayBuffer, SlotReplayBuffer
 from sb3_per.buffers.upgrade import upgrade_buffer_state
 from sb3_per.prioritization.base import Prioritization
 from sb3_per.prioritization.sampler import PrioritizedSampler, SampledBatch
-from sb3_per.prioritization.sampling import SamplingScheme
 from sb3_per.prioritization.sum_tree import IntArray
 from sb3_per.rules import require, require_fraction
 from sb3_per.signatures import explain_unknown_arguments, keyword_only
@@ -31,25 +31,7 @@ from sb3_per.signatures import explain_unknown_arguments, keyword_only
 BATCHES_BEFORE_WARNING = 10
 
 
-class PrioritizedReplayBufferSamples(NamedTuple):
-    """SB3's samples, with what prioritized replay adds. Dict observations are dicts of tensors."""
-
-    observations: th.Tensor | TensorDict
-    actions: th.Tensor
-    next_observations: th.Tensor | TensorDict
-    dones: th.Tensor  # (B, 1)
-    rewards: th.Tensor  # (B, 1), the n-step return for n_steps > 1
-    discounts: th.Tensor | None  # (B, 1), gamma^(steps in the return); None for n_steps = 1
-    weights: th.Tensor  # (B, 1) float32
-    slots: IntArray  # (B,), for `update_priorities`; on the host, whatever the device
-
-    @property
-    def indices(self) -> IntArray:
-        """Another name of ``slots``, shape (B,)."""
-        return self.slots
-
-
-class PrioritizedReplayBuffer(SlotReplayBuffer):
+class PrioritizedReplayBuffer(SamplerOptions, SlotReplayBuffer):
     """
     A ``ReplayBuffer`` that samples transitions by priority (Schaul et al. 2016,
     https://arxiv.org/abs/1511.05952).
@@ -178,53 +160,6 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         """Return True: an empty buffer is a buffer."""
         return True
 
-    @property
-    def beta(self) -> float:
-        """Exponent of the importance-sampling weights: 0 corrects nothing, 1 everything."""
-        return self._beta
-
-    @beta.setter
-    def beta(self, beta: float) -> None:
-        require_fraction("beta", beta)
-        self._beta = float(beta)
-
-    @property
-    def alpha(self) -> float:
-        """How much prioritization; it cannot change."""
-        return float(self.prioritization_options["alpha"])
-
-    @alpha.setter
-    def alpha(self, alpha: float) -> None:
-        require(alpha == self.alpha, f"alpha stays {self.alpha}: make a new buffer", alpha)
-
-    @property
-    def prioritization(self) -> Prioritization:
-        """How often each slot is sampled; new rows reach it at the next sample or update."""
-        return self.sampler.prioritization
-
-    @property
-    def scheme(self) -> SamplingScheme:
-        """How the samples of a batch depend on each other."""
-        return self.sampler.scheme
-
-    @property
-    def weight_normalization(self) -> str:
-        """What the weights are divided by; it cannot change."""
-        return self.sampler.weight_normalization
-
-    @weight_normalization.setter
-    def weight_normalization(self, value: Literal["batch", "buffer", "mean", "none"]) -> None:
-        self.sampler.weight_normalization = value
-
-    @property
-    def generator(self) -> np.random.Generator:
-        """The random numbers of sampling; give a buffer another generator to seed it."""
-        return self.sampler.generator
-
-    @generator.setter
-    def generator(self, generator: np.random.Generator) -> None:
-        self.sampler.generator = generator
-
     def storage(self) -> dict[str, NDArray[Any]]:
         """
         Return views of all that is kept by row or slot: transitions, and awaited TD errors.
@@ -277,10 +212,6 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         if self.excluded_row is None:
             return slots
         return np.delete(slots, self.slots_of(self.excluded_row))
-
-    def options(self) -> dict[str, Any]:
-        """Return the options of prioritization, except for its kind and beta."""
-        return {**self.sampler.options(), **self.prioritization_options}
 
     def reset(self) -> None:
         """Empty the buffer. The random numbers go on; TD errors that are awaited will be late."""

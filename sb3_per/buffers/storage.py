@@ -13,6 +13,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_per.buffers.frames import FrameStore, layout_of, warn_if_too_large
 from sb3_per.buffers.n_step import n_step_windows
+from sb3_per.buffers.ring import Ring
 from sb3_per.prioritization.sum_tree import IntArray
 from sb3_per.rules import require, require_fraction, require_whole
 
@@ -25,7 +26,7 @@ MAX_PADDED_STEPS = 1000
 STORAGE = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
 
 
-class SlotReplayBuffer(ReplayBuffer):
+class SlotReplayBuffer(Ring, ReplayBuffer):
     """
     A ``ReplayBuffer`` whose transitions can be gathered by slot, which SB3's cannot: it picks
     environments at random. ``gather`` takes the place of SB3's ``_get_samples``, which is not
@@ -40,7 +41,6 @@ class SlotReplayBuffer(ReplayBuffer):
         store whole observations; not with ``optimize_memory_usage``.
     """
 
-    _n_added = 0
     # Of buffers that were pickled before there were frames.
     n_stack = 1
     frames: FrameStore | None = None
@@ -118,36 +118,6 @@ class SlotReplayBuffer(ReplayBuffer):
     def excluded_row(self) -> int | None:
         """The write head of full memory-optimised storage: its observation is a next one."""
         return self.pos if self.optimize_memory_usage and self.full else None
-
-    # SB3's `pos` and `full` follow from one number that a single assignment changes when a row is
-    # complete: neither another thread nor Ctrl-C finds them at odds with each other.
-
-    @property
-    def n_added(self) -> int:
-        """How many rows were added so far; after loading, at least as many as are stored."""
-        return self._n_added
-
-    @property
-    def pos(self) -> int:
-        """The row that is written next."""
-        return self._n_added % self.buffer_size
-
-    @pos.setter
-    def pos(self, pos: int) -> None:
-        self._n_added = pos + (self.buffer_size if self.full else 0)
-
-    @property
-    def full(self) -> bool:
-        """Whether all rows hold transitions."""
-        return self._n_added >= self.buffer_size
-
-    @full.setter
-    def full(self, full: bool) -> None:
-        self._n_added = self.pos + (self.buffer_size if full else 0)
-
-    def size(self) -> int:
-        """Return how many rows hold transitions."""
-        return min(self._n_added, self.buffer_size)
 
     @property
     def device(self) -> th.device:

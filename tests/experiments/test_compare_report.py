@@ -10,9 +10,10 @@ import matplotlib as mpl
 import pytest
 
 from sb3_per.experiments.compare import command, curves, figures, report, run_folder, suite_file
+from sb3_per.experiments.compare.environment import Evaluation
 from sb3_per.experiments.compare.problems import SuiteError
 from sb3_per.experiments.compare.run_folder import MixedResults
-from sb3_per.experiments.compare.suite import Contrast, Evaluation, cells
+from sb3_per.experiments.compare.suite import Contrast, cells
 
 # per ends at 60 to 64, dqn at 40 to 44.
 FINAL = {"dqn": 40, "per": 60}

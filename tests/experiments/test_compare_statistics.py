@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import mannwhitneyu
 
+from sb3_per.experiments.compare.environment import Score
 from sb3_per.experiments.compare.scores import censored_median, run_of
 from sb3_per.experiments.compare.statistics import (
     Estimate,
@@ -17,7 +18,7 @@ from sb3_per.experiments.compare.statistics import (
     interquartile_mean,
     pooled_mean,
 )
-from sb3_per.experiments.compare.suite import Score, cells
+from sb3_per.experiments.compare.suite import cells
 from sb3_per.experiments.compare.summary import claim
 
 

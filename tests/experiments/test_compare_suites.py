@@ -11,9 +11,10 @@ import yaml
 
 from sb3_per import zoo
 from sb3_per.experiments.compare import command, suite_file
+from sb3_per.experiments.compare.environment import Environment
 from sb3_per.experiments.compare.hyperparameters import overlaid
 from sb3_per.experiments.compare.problems import Problems, SuiteError
-from sb3_per.experiments.compare.suite import Contrast, Environment, Suite, Variant, cells
+from sb3_per.experiments.compare.suite import Contrast, Suite, Variant, cells
 from sb3_per.experiments.compare.zoo_check import check_with_zoo
 
 GOOD = """

@@ -23,8 +23,9 @@ from sb3_per.experiments.common import engine_options, ray_pool
 from sb3_per.experiments.common.ray_pool import RayError, RayOptions
 from sb3_per.experiments.compare import command, run_folder, suite_file, worker
 from sb3_per.experiments.compare.engine import EndedCell, LostCell, Remark, StartedCell, run
+from sb3_per.experiments.compare.environment import Evaluation
 from sb3_per.experiments.compare.ray_engine import RayEngine, train_away
-from sb3_per.experiments.compare.suite import Evaluation, cells
+from sb3_per.experiments.compare.suite import cells
 
 SUPPORT = str(Path(ray_work.__file__).parent)
 GRID = cells(grids.suite(variants=("dqn",), seeds=3))

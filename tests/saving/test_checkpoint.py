@@ -32,7 +32,7 @@ from sb3_per import (
     save_checkpoint,
 )
 from sb3_per.prioritization.proportional import Proportional
-from sb3_per.saving import checkpoint
+from sb3_per.saving import checkpoint, checkpoint_callback
 
 
 class Storable(Proportional):
@@ -492,8 +492,11 @@ def test_a_checkpoint_of_a_later_version_is_neither_passed_over_nor_put_aside(
 
 def test_a_checkpoint_that_vanishes_meanwhile_is_none(tmp_path, monkeypatch):
     make(kind=PERDQN).learn(60, callback=CheckpointCallback(50, tmp_path))
-    gone = [*checkpoint._checkpoints(tmp_path, "checkpoint"), tmp_path / "checkpoint_70_steps.ckpt"]
-    monkeypatch.setattr(checkpoint, "_checkpoints", lambda *_: gone)
+    gone = [
+        *checkpoint_callback._checkpoints(tmp_path, "checkpoint"),
+        tmp_path / "checkpoint_70_steps.ckpt",
+    ]
+    monkeypatch.setattr(checkpoint_callback, "_checkpoints", lambda *_: gone)
 
     assert latest_checkpoint(tmp_path).name == "checkpoint_60_steps.ckpt"
 

@@ -1,7 +1,8 @@
 """Small suites, and results that nobody has trained."""
 
 from sb3_per.experiments.compare import run_folder, suite_file
-from sb3_per.experiments.compare.suite import Environment, Evaluation, Score, Suite, Variant, cells
+from sb3_per.experiments.compare.environment import Environment, Evaluation, Score
+from sb3_per.experiments.compare.suite import Suite, Variant, cells
 
 
 def suite(*, environments=("A-v0",), variants=("dqn", "per"), seeds=5):

@@ -54,6 +54,8 @@ TESTS = {
     "buffers/prioritized": "buffers/test_prioritized_buffer saving/test_buffer_files",
     "buffers/frames": "buffers/test_frames",
     "buffers/her": "buffers/test_her",
+    "buffers/goals": "buffers/test_her saving/test_crafted_files",
+    "buffers/ring": "buffers/test_storage buffers/test_prioritized_buffer",
     "buffers/upgrade": "saving/test_files_of_0_1_0",
     "prioritization/lap": "prioritization/test_sampler prioritization/test_proportional",
     "prioritization/sampler": "prioritization/test_sampler buffers/test_prioritized_buffer"
@@ -63,6 +65,7 @@ TESTS = {
     "saving/atomic": "saving/test_archive saving/test_buffer_files saving/test_checkpoint",
     "saving/buffer_files": "saving/test_buffer_files saving/test_crafted_files",
     "saving/checkpoint": "saving/test_checkpoint saving/test_crafted_files",
+    "saving/checkpoint_callback": "saving/test_checkpoint",
     "saving/random_state": "saving/test_checkpoint",
     "saving/structure": "saving/test_crafted_files saving/test_archive",
     "algorithms/prioritized": "algorithms/test_dqn algorithms/test_critics",

@@ -14,9 +14,10 @@ from sb3_per.experiments.common.ray_pool import RayOptions, RayPool, Returned, c
 from sb3_per.experiments.common.tables import markdown
 from sb3_per.experiments.compare import run_folder, suite_file
 from sb3_per.experiments.compare.engine import Engine, Event, run
+from sb3_per.experiments.compare.environment import Evaluation
 from sb3_per.experiments.compare.local import LocalEngine
 from sb3_per.experiments.compare.ray_engine import RayEngine
-from sb3_per.experiments.compare.suite import Cell, Evaluation, cells
+from sb3_per.experiments.compare.suite import Cell, cells
 
 STEPS = 500  # of a short run
 

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 
 from sb3_per.experiments.common.drawing import PNG_AND_SVG, Output, own_style
 from sb3_per.experiments.compare import curves, figures, run_folder, suite_file, tables
+from sb3_per.experiments.compare.environment import FINAL_EVALUATIONS
 from sb3_per.experiments.compare.problems import SuiteError
 from sb3_per.experiments.compare.scores import IMPLAUSIBLE, Run, run_of
 from sb3_per.experiments.compare.statistics import LEAST_RUNS
-from sb3_per.experiments.compare.suite import FINAL_EVALUATIONS, Cell, Suite, cells
+from sb3_per.experiments.compare.suite import Cell, Suite, cells
 from sb3_per.experiments.compare.summary import MARGIN, Comparison, compare, contrasts
 from sb3_per.saving.atomic import new_file
 

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sb3_per.experiments.compare.suite import FINAL_EVALUATIONS, Cell, Environment
+from sb3_per.experiments.compare.environment import FINAL_EVALUATIONS, Environment
+from sb3_per.experiments.compare.suite import Cell
 
 FloatArray = NDArray[np.float64]
 # A score that a damaged file or a wrong anchor in the suite explains better than learning does: the

@@ -1,23 +1,14 @@
 """What is compared with what, as data that pydantic checks: environments, variants, seeds."""
 
-import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
-from sb3_per.experiments.compare.hyperparameters import (
-    Hyperparameters,
-    PlainValues,
-    files_of_rl_zoo,
-    multiplied,
-    overlaid,
-    sections_of_rl_zoo,
-)
+from sb3_per.experiments.compare.environment import AtLeastOne, Environment, Section, check_copies
+from sb3_per.experiments.compare.hyperparameters import Hyperparameters, multiplied, overlaid
 from sb3_per.experiments.compare.problems import Problem, Problems, refuse
-
-FINAL_EVALUATIONS = 3  # how many evaluations, the last ones, make a run's final score
 
 
 def _folder_name(name: str) -> str:
@@ -28,111 +19,7 @@ def _folder_name(name: str) -> str:
     return name
 
 
-AtLeastOne = Annotated[int, Field(ge=1)]
 FolderName = Annotated[str, AfterValidator(_folder_name)]
-
-
-class Section(BaseModel):
-    """A part of a suite: no unknown keys, no conversions (text is not a number)."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
-
-
-class Evaluation(Section):
-    """
-    When and how long a run is evaluated.
-
-    :param every: Training steps from one evaluation to the next; divides the steps of a run.
-    :param episodes: In each evaluation.
-    """
-
-    every: AtLeastOne
-    episodes: AtLeastOne
-
-
-class Score(Section):
-    """
-    Where normalised scores are 0 and 1.
-
-    :param random: Mean return of a random policy.
-    :param solved: Return that counts as solved, larger.
-    :param source: Where both come from.
-    """
-
-    random: float
-    solved: float
-    source: str
-
-    @field_validator("solved")
-    @classmethod
-    def _check_solved(cls, solved: float, info: ValidationInfo) -> float:
-        random = info.data.get("random", -math.inf)
-        rule = f"must be larger than random ({random}), got {solved!r}"
-        refuse(None if solved > random else Problem((), rule))
-        return solved
-
-
-class Environment(Section):
-    """
-    What all variants share in one environment.
-
-    :param steps: Training steps of a run.
-    :param threshold: A run has reached it at the first evaluation whose mean return is as large.
-    :param rl_zoo_file: RL-Zoo's file of hyperparameters, by the name of an algorithm.
-    :param rl_zoo_section: The section of this file that completes the hyperparameters.
-    :param hyperparameters: In RL-Zoo's words, complete.
-    :param env_kwargs: For training and evaluation.
-    """
-
-    steps: AtLeastOne
-    evaluation: Evaluation
-    score: Score
-    threshold: float
-    rl_zoo_file: str = Field(default="dqn", exclude=True)
-    rl_zoo_section: str = Field(default="", exclude=True)
-    hyperparameters: Hyperparameters = Field(default={}, validate_default=True)
-    env_kwargs: PlainValues = {}
-
-    @field_validator("evaluation")
-    @classmethod
-    def _check_evaluation(cls, evaluation: Evaluation, info: ValidationInfo) -> Evaluation:
-        every, steps = evaluation.every, info.data.get("steps")
-        if steps is not None and (steps % every or steps // every < FINAL_EVALUATIONS):
-            rule = f"must go into steps ({steps}) {FINAL_EVALUATIONS} times or more, evenly"
-            refuse(Problem(("every",), f"{rule}, got {every}"))
-        return evaluation
-
-    @field_validator("rl_zoo_file")
-    @classmethod
-    def _check_file(cls, file: str) -> str:
-        known = sorted(files_of_rl_zoo())
-        rule = f"must be one of RL-Zoo's files: {', '.join(known)}, got {file!r}"
-        refuse(None if file in known else Problem((), rule))
-        return file
-
-    @field_validator("rl_zoo_section")
-    @classmethod
-    def _check_section(cls, name: str, info: ValidationInfo) -> str:
-        file = info.data.get("rl_zoo_file", "")  # missing where it is wrong, and has been refused
-        known = sections_of_rl_zoo(file) if name and file else {name: {}}
-        rule = f"must be one of RL-Zoo's {file}.yml: {', '.join(known)}, got {name!r}"
-        refuse(None if name in known else Problem((), rule))
-        return name
-
-    @field_validator("hyperparameters")
-    @classmethod
-    def _complete(cls, own: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-        """Lay the suite's values over those of RL-Zoo's section, if one is named."""
-        if not {"rl_zoo_file", "rl_zoo_section"} <= info.data.keys():  # one is wrong, and refused
-            return own
-        name, file = info.data["rl_zoo_section"], info.data["rl_zoo_file"]
-        values = overlaid(sections_of_rl_zoo(file)[name] if name else {}, own)
-        if "policy" not in values:
-            rule = "must hold a policy where rl_zoo_section names no section"
-            refuse(Problem((), f"{rule}, got {own!r}"))
-        if "evaluation" in info.data:
-            _check_copies(values, info.data["evaluation"], ("n_envs",))
-        return {key: value for key, value in values.items() if key != "n_timesteps"}
 
 
 class Variant(Section):
@@ -147,8 +34,8 @@ class Variant(Section):
 
     algorithm: str
     label: str = ""
-    overrides: Hyperparameters = {}
-    scale: Hyperparameters = {}
+    overrides: Hyperparameters = Field(default_factory=dict)
+    scale: Hyperparameters = Field(default_factory=dict)
 
 
 class Contrast(Section):
@@ -178,7 +65,7 @@ class Suite(Section):
     baseline: str
     environments: Annotated[dict[str, Environment], Field(min_length=1)]
     variants: Annotated[dict[FolderName, Variant], Field(min_length=1)]
-    contrasts: dict[str, Contrast] = {}
+    contrasts: dict[str, Contrast] = Field(default_factory=dict)
 
     @property
     def all_seeds(self) -> range:
@@ -242,7 +129,7 @@ def _changed(environment: Environment, variant: Variant) -> dict[str, Any]:
     values = overlaid(environment.hyperparameters, variant.overrides, ("overrides",))
     values = multiplied(values, variant.scale, ("scale",))
     part = "scale" if "n_envs" in variant.scale else "overrides"
-    _check_copies(values, environment.evaluation, (part, "n_envs"))
+    check_copies(values, environment.evaluation, (part, "n_envs"))
     return values
 
 
@@ -252,13 +139,6 @@ def _equal_labels(parts: Mapping[str, Variant] | Mapping[str, Contrast]) -> Iter
     for name, part in parts.items():
         if part.label and shown.count(part.label) > 1:
             yield Problem((name, "label"), f"must be the only one, got {part.label!r}")
-
-
-def _check_copies(values: Mapping[str, Any], evaluation: Evaluation, path: tuple[str, ...]) -> None:
-    """Refuse ``n_envs`` copies where ``every // n_envs`` steps of all of them are not ``every``."""
-    n_envs, every = values.get("n_envs", 1), evaluation.every
-    if not (type(n_envs) is int and n_envs > 0 and every % n_envs == 0):
-        refuse(Problem(path, f"must go into evaluation.every ({every}), got {n_envs!r}"))
 
 
 class Cell(NamedTuple):

@@ -8,16 +8,9 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from sb3_per.experiments.compare.environment import Environment, Evaluation, Score, Section
 from sb3_per.experiments.compare.problems import Problem, Problems, SuiteError, fail
-from sb3_per.experiments.compare.suite import (
-    Contrast,
-    Environment,
-    Evaluation,
-    Score,
-    Section,
-    Suite,
-    Variant,
-)
+from sb3_per.experiments.compare.suite import Contrast, Suite, Variant
 from sb3_per.saving.atomic import new_file
 
 _TEMPLATE = Path(__file__).parent / "template.yml"

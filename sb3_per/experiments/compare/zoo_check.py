@@ -13,8 +13,9 @@ import gymnasium as gym
 
 from sb3_per.buffers.prioritized import OPTION_NAMES
 from sb3_per.experiments.compare import experiment, run_folder
+from sb3_per.experiments.compare.environment import Environment
 from sb3_per.experiments.compare.problems import Problem, fail
-from sb3_per.experiments.compare.suite import Cell, Environment, Suite, cells, gym_id
+from sb3_per.experiments.compare.suite import Cell, Suite, cells, gym_id
 from sb3_per.zoo import ALGORITHMS
 
 # RL-Zoo's own keys, which it takes out before an algorithm sees the rest.
