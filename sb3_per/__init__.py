@@ -80,7 +80,9 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name != "sb3_contrib":
             raise
-        message = f"sb3_per.{name} needs sb3-contrib: pip install sb3-contrib"
+        from sb3_per.extras import install
+
+        message = f"sb3_per.{name} needs sb3-contrib: {install('contrib')}"
         raise ImportError(message, name=error.name) from error
     value = getattr(module, name)
     globals()[name] = value

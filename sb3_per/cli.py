@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sb3_per import __version__, zoo
+from sb3_per.extras import install
 
 
 class Command(NamedTuple):
@@ -126,16 +127,6 @@ def _check_needs(name: str, command: Command) -> None:
             raise SystemExit(
                 f"sb3-per {name} needs the package {module}: {install(EXTRAS[module])}"
             )
-
-
-def install(extra: str) -> str:
-    """
-    Return the two commands of which either installs an extra of ours.
-
-    The first works in any folder without a package index: pip keeps the sb3-per that is
-    installed, and adds what the extra lists.
-    """
-    return f'pip install "sb3-per[{extra}]"\n(in a clone: pip install ".[{extra}]")'
 
 
 def _default_configuration(arguments: Sequence[str]) -> list[str]:

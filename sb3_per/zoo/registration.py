@@ -16,6 +16,7 @@ from sb3_per.buffers import (
     PrioritizedReplayBuffer,
 )
 from sb3_per.envs.registration import register as register_envs
+from sb3_per.extras import install
 from sb3_per.rules import require
 from sb3_per.zoo.search_space import converter_of, sampler_of
 
@@ -115,5 +116,5 @@ def config_file(algorithm: str) -> pathlib.Path:
         return own
     spec = importlib.util.find_spec("rl_zoo3")  # not imported, since that patches gymnasium
     if spec is None or spec.origin is None:
-        raise ImportError(f"the configuration of {algorithm} is RL-Zoo's: pip install rl_zoo3")
+        raise ImportError(f"the configuration of {algorithm} is RL-Zoo's: {install('zoo')}")
     return pathlib.Path(spec.origin).parent / "hyperparams" / f"{BASES[algorithm]}.yml"

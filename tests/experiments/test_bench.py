@@ -450,6 +450,21 @@ def test_a_buffer_that_needs_more_memory_than_is_free_is_left_out_with_the_sizes
     assert "needs 56 GB" in image_memory.summary([found])
 
 
+def test_without_psutil_memory_is_measured_without_images(monkeypatch, capsys):
+    find = command.importlib.util.find_spec
+    without = {"psutil": lambda _: None}
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: without.get(name, find)(name))
+    monkeypatch.setattr(image_memory, "measure", pytest.fail)
+    arguments = ["--capacity", "64", "--steps", "10"]
+    monkeypatch.setattr(sys, "argv", ["sb3-per bench", "memory", *arguments])
+
+    command.main()
+
+    printed = capsys.readouterr().out
+    assert "proportional" in printed
+    assert 'Images are left out without the package psutil: pip install "sb3-per[bench]"' in printed
+
+
 def test_buffers_of_images_that_were_measured_are_drawn(tmp_path):
     found = [
         image_memory.Filled("SB3", 1000, 56_448.0),

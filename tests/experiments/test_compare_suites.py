@@ -442,7 +442,10 @@ UNKNOWN = {
 
 @pytest.mark.parametrize(
     ("suite", "part", "package"),
-    [("minatar", "MinAtar", "minatar"), ("pong", "NoFrameskip", r'"\.\[atari\]" in a clone')],
+    [
+        ("minatar", "MinAtar", "minatar"),
+        ("pong", "NoFrameskip", r'"sb3-per\[atari\]" \(in a clone: .*\)'),
+    ],
 )
 def test_a_package_that_is_missing_is_named(monkeypatch, suite, part, package):
     zoo.register()

@@ -24,7 +24,7 @@ from sb3_per.experiments.bench import (
 )
 from sb3_per.experiments.common.command_line import Distinct, make_folder, whole_number
 from sb3_per.experiments.common.devices import device_that_is_here
-from sb3_per.experiments.common.engine_options import INSTALL
+from sb3_per.extras import install
 from sb3_per.prioritization.names import PRIORITIZATIONS
 
 PACKAGES = (
@@ -213,7 +213,9 @@ def _run_memory(asked: argparse.Namespace) -> None:
     ]
     _say(f"\n{memory.summary(found)}")
     _save(asked, "memory", [one._asdict() for one in found])
-    if asked.images:
+    if asked.images and importlib.util.find_spec("psutil") is None:
+        _say(f"\nImages are left out without the package psutil: {install('bench')}")
+    elif asked.images:
         of_images = image_memory.measure(asked.images)
         _say(f"\n{image_memory.summary(of_images)}")
         _save(asked, "memory_of_images", [one._asdict() for one in of_images])
@@ -223,7 +225,7 @@ def _run_memory(asked: argparse.Namespace) -> None:
 
 def _run_engines(asked: argparse.Namespace) -> None:
     if importlib.util.find_spec("ray") is None:
-        raise SystemExit(f"sb3-per bench engines needs the package ray: {INSTALL}")
+        raise SystemExit(f"sb3-per bench engines needs the package ray: {install('ray')}")
     from sb3_per.experiments.bench import engines  # RL-Zoo, which it needs, takes seconds
 
     empty, grids = engines.measure_empty(asked.runs), []

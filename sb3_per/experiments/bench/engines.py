@@ -170,6 +170,8 @@ def draw(grids: list[Grid], file: Path) -> str:
     panel = figure.subplots()
     for engine, colour, marker in (("local", COLOURS[0], "o"), ("ray", COLOURS[5], "s")):
         own = [grid for grid in grids if grid.engine == engine]
+        if not own:
+            continue
         workers = [grid.n_workers for grid in own]
         panel.plot(
             workers,
@@ -178,9 +180,8 @@ def draw(grids: list[Grid], file: Path) -> str:
             marker=marker,
             label=f"--engine {engine}",
         )
-        if own:
-            ideal = [own[0].seconds * workers[0] / n for n in workers]
-            panel.plot(workers, ideal, color=colour, linestyle=":", linewidth=1)
+        ideal = [own[0].seconds * workers[0] / n for n in workers]
+        panel.plot(workers, ideal, color=colour, linestyle=":", linewidth=1)
     panel.set_xticks(sorted({grid.n_workers for grid in grids}))
     panel.set_ylim(bottom=0)
     panel.set_xlabel("runs at a time (dotted: in proportion)")

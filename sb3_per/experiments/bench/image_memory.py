@@ -176,7 +176,7 @@ def draw(found: list[Filled], file: Path) -> str:
     if not measured:
         return "No figure: no buffer was measured"
     names = [one.buffer for one in measured]
-    gigabytes = [(one.bytes_per_transition or 0) * 1e6 / 1e9 for one in measured]
+    gigabytes = [(one.bytes_per_transition or 0) / 1e3 for one in measured]  # for a million
     figure = Figure(figsize=(7, 0.55 * len(measured) + 1), layout="constrained")
     panel = figure.subplots()
     colours = [COLOURS[5] if name.startswith("sb3-per") else "0.7" for name in names]

@@ -8,7 +8,9 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-NO_FIGURE = 'No figure without the package matplotlib: in a clone, pip install ".[plots]"'
+from sb3_per.extras import install
+
+NO_FIGURE = f"No figure without the package matplotlib: {install('plots')}"
 
 
 def whole_number(low: int, high: int | None = None) -> Callable[[str], int]:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from sb3_per.experiments.common.command_line import whole_number
 from sb3_per.experiments.common.ray_pool import RayOptions
+from sb3_per.extras import install
 
-INSTALL = 'pip install "sb3-per[ray]"\n(in a clone: pip install ".[ray]")'
 _ONLY_WITH_RAY = ("address", "cpus_per_run", "gpus_per_run", "retries")
 
 
@@ -47,7 +47,7 @@ def ray_options(asked: argparse.Namespace) -> RayOptions | None:
             raise SystemExit(f"{names}: only with --engine ray, got --engine local")
         return None
     if importlib.util.find_spec("ray") is None:
-        raise SystemExit(f"--engine ray needs the package ray: {INSTALL}")
+        raise SystemExit(f"--engine ray needs the package ray: {install('ray')}")
     address = given.get("address")
     if address is not None and address.startswith("ray://"):
         raise SystemExit(

@@ -16,6 +16,7 @@ from sb3_per.experiments.compare import experiment, run_folder
 from sb3_per.experiments.compare.environment import Environment
 from sb3_per.experiments.compare.problems import Problem, fail
 from sb3_per.experiments.compare.suite import Cell, Suite, cells, gym_id
+from sb3_per.extras import install
 from sb3_per.zoo import ALGORITHMS
 
 # RL-Zoo's own keys, which it takes out before an algorithm sees the rest.
@@ -31,11 +32,11 @@ _KEYS_OF_RL_ZOO = (
     "vec_env_wrapper",
 )
 _OPTIONS_OF_HER = ("n_sampled_goal", "goal_selection_strategy", "copy_info_dict")
-_ATARI = '".[atari]" in a clone'
-# What has to be installed for environments with such names.
+_ATARI = install("atari").replace("\n", " ")  # a problem is one line
+# What installs environments with such names.
 _BROUGHT_BY = {
-    "MinAtar/": "minatar",
-    "MiniGrid-": "minigrid",
+    "MinAtar/": "pip install minatar",
+    "MiniGrid-": "pip install minigrid",
     "ALE/": _ATARI,
     "NoFrameskip-": _ATARI,
 }
@@ -157,7 +158,7 @@ def _build(cell: Cell) -> None:
 def _unknown(path: tuple[str, ...], name: str, known: Sequence[str]) -> Problem:
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"; did you mean {close[0]}?" if close else " (is its package installed?)"
-    for part, package in _BROUGHT_BY.items():
+    for part, command in _BROUGHT_BY.items():
         if part in name and not any(part in each for each in known):
-            hint = f"; pip install {package}"
+            hint = f"; {command}"
     return Problem(path, f"is not known to RL-Zoo or gymnasium: {name!r}{hint}")
