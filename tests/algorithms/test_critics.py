@@ -17,6 +17,7 @@ from critics import (
     UNIFORM,
     Point,
     Still,
+    given_one_weighted_batch,
     gradients_of_one_step,
     is_discrete,
     make,
@@ -88,12 +89,8 @@ def weighted_quantile_loss(weights):
 @ALL
 def test_the_critics_gradient_is_that_of_an_explicitly_weighted_loss(kind, base, monkeypatch):
     ours = ready(make(kind))
-    batch = ours.replay_buffer.sample(16)
-    batch = batch._replace(weights=th.linspace(0.1, 2, 16).reshape(-1, 1))
     theirs = ready(make(base))
-    theirs.policy.load_state_dict(ours.policy.state_dict())
-    for model in (ours, theirs):
-        monkeypatch.setattr(model.replay_buffer, "sample", lambda *args, **kwargs: batch)
+    batch = given_one_weighted_batch(ours, theirs, monkeypatch)
     module = inspect.getmodule(base.train)
     own = gradients_of_one_step(ours, monkeypatch)
     if kind.loss_name == "F.mse_loss":

@@ -6,7 +6,16 @@ import types
 import numpy as np
 import pytest
 import torch as th
-from critics import PAIRS, SQUARED, Still, gradients_of_one_step, make, parameters, ready
+from critics import (
+    PAIRS,
+    SQUARED,
+    Still,
+    given_one_weighted_batch,
+    gradients_of_one_step,
+    make,
+    parameters,
+    ready,
+)
 from stable_baselines3.common.env_util import make_vec_env
 
 from sb3_per import PERDQN, PERQRDQN, PERSAC, PERTQC, load_checkpoint, save_checkpoint
@@ -38,12 +47,8 @@ def test_the_critics_gradient_is_that_of_an_explicit_huber_loss(
 ):
     base = dict(PAIRS)[kind]
     ours = ready(make(kind, loss="huber", replay_buffer_kwargs=buffer_options))
-    batch = ours.replay_buffer.sample(16)
-    batch = batch._replace(weights=th.linspace(0.1, 2, 16).reshape(-1, 1))
     theirs = ready(make(base))
-    theirs.policy.load_state_dict(ours.policy.state_dict())
-    for model in (ours, theirs):
-        monkeypatch.setattr(model.replay_buffer, "sample", lambda *args, **kwargs: batch)
+    batch = given_one_weighted_batch(ours, theirs, monkeypatch)
     own = gradients_of_one_step(ours, monkeypatch)
     explicit_loss = explicit_huber_loss(batch.weights, threshold)
     monkeypatch.setattr(

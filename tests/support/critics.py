@@ -122,3 +122,13 @@ class Still(Point):
         self.time += 1
         self.place += np.resize(np.float32(action), 3)
         return self.place.copy(), float(self.place[0]), self.time == 9, False, {}
+
+
+def given_one_weighted_batch(ours, theirs, monkeypatch):
+    """Let a base have our networks, and both sample the same batch, whose weights differ."""
+    batch = ours.replay_buffer.sample(16)
+    batch = batch._replace(weights=th.linspace(0.1, 2, 16).reshape(-1, 1))
+    theirs.policy.load_state_dict(ours.policy.state_dict())
+    for model in (ours, theirs):
+        monkeypatch.setattr(model.replay_buffer, "sample", lambda *args, **kwargs: batch)
+    return batch
