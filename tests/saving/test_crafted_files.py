@@ -15,11 +15,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from builders import BOX, DICT, TWO_ACTIONS, fill
+from builders import BOX, DICT, TWO_ACTIONS, fill, fill_with_stacks
 from checks import check_valid
 from corridor import Corridor, make
 from crafted import Crafted, bounded_memory, change_bytes, change_header, change_member, sealed
 from goal_line import GOAL_SPACE, goal_envs
+from gymnasium import spaces
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from stable_baselines3.common.env_util import make_vec_env
@@ -38,6 +39,7 @@ from sb3_per import (
 
 ROOT = Path(__file__).parents[2]
 N_CASES = int(os.environ.get("FUZZ_CASES", "150"))
+STACKS = spaces.Box(0, 255, (2, 3, 4), np.uint8)
 KINDS = {
     "proportional": {"new_priority": "max_stored", "weight_normalization": "buffer"},
     "lap": {"prioritization": "lap", "uniform_share": 0.25},
@@ -45,6 +47,7 @@ KINDS = {
     "dict": {"space": DICT, "prioritization": "rank", "n_envs": 2},
     "n_step": {"replacement": False, "n_steps": 3, "n_envs": 3, "gamma": 0.5},
     "her": {"space": GOAL_SPACE, "uniform_share": 0.5, "n_envs": 2},
+    "frames": {"space": STACKS, "n_stack": 4, "n_envs": 2},
     "shared": {"optimize_memory_usage": True, "handle_timeout_termination": False, "n_envs": 2},
 }
 
@@ -69,10 +72,15 @@ def valid_buffer(kind, n_rows=13, size=16):
     cls = CLASSES.get(kind, PrioritizedReplayBuffer)
     n_slots = size * options.get("n_envs", 1)
     buffer = cls(n_slots, space, TWO_ACTIONS, device="cpu", **options)
-    fill(buffer, n_rows, done_at=[(step, step % 2) for step in range(2, n_rows, 3)])
+    if kind == "frames":
+        add = fill_with_stacks
+        add(buffer, n_rows)
+    else:
+        add = fill
+        add(buffer, n_rows, done_at=[(step, step % 2) for step in range(2, n_rows, 3)])
     buffer.update_priorities(buffer.sample(8).slots, np.linspace(-2, 5, 8))
     buffer.sample(4)
-    return stored(lambda path: save_buffer(fill(buffer, 2, first=n_rows), path))
+    return stored(lambda path: save_buffer(add(buffer, 2, first=n_rows), path))
 
 
 @cache

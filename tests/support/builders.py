@@ -44,6 +44,22 @@ def fill(buffer, n_rows, *, first=0, done_at=(), truncated_at=()):
     return buffer
 
 
+def fill_with_stacks(buffer, n_rows, *, first=0, episode=3):
+    """Add rows of stacked frames, channels last; frames before an episode's first are zeros."""
+    n_stack, shape = buffer.n_stack, (buffer.n_envs, *buffer.observation_space.shape)
+
+    def stack(step, start):
+        frames = np.arange(step + 1 - n_stack, step + 1)
+        return np.broadcast_to(np.where(frames >= start, frames + 1, 0), shape).astype(np.uint8)
+
+    for step in range(first, first + n_rows):
+        start, is_last = step - step % episode, step % episode == episode - 1
+        zeros = np.zeros(buffer.n_envs)
+        dones, infos = np.full(buffer.n_envs, is_last), [{}] * buffer.n_envs
+        buffer.add(stack(step, start), stack(step + 1, start), zeros, zeros + step, dones, infos)
+    return buffer
+
+
 def probabilities_in(buffer, slots):
     """P(i) of slots by priority, with the rows that were added since the last sample."""
     buffer.hand_over_new_rows()
