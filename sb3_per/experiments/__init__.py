@@ -1,1 +1,1 @@
-"""Everything that measures: comparisons, benchmarks, and the cliffwalk of the paper."""
+"""Everything that measures: comparisons, benchmarks, the cliffwalk of the paper, and probes."""

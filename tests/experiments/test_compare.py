@@ -21,12 +21,12 @@ from huggingface_sb3 import EnvironmentName
 from matplotlib import pyplot, rc_context
 from stable_baselines3 import DQN
 
-from examples import overestimation
 from sb3_per import cli
 from sb3_per.experiments.common.devices import device_that_is_here
 from sb3_per.experiments.compare import command, run_folder, suite_file, worker
 from sb3_per.experiments.compare.environment import Evaluation
 from sb3_per.experiments.compare.suite import Cell, Variant
+from sb3_per.experiments.probes import overestimation
 
 STEPS = [300, 600, 900, 1200]
 PLOTTED = "CartPole-v1-PER_DQN-out/per: 1"

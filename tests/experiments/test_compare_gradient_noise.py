@@ -1,9 +1,9 @@
-"""The example that prints how noisy the gradient of a run of a suite is."""
+"""The probe that prints how noisy the gradient of a run of a suite is."""
 
 import numpy as np
 import pytest
 
-from examples import gradient_noise
+from sb3_per.experiments.probes import gradient_noise
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # gymnasium's, of RL-Zoo's imports

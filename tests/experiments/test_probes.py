@@ -1,71 +1,24 @@
+"""The small measurements behind single tables of the documentation."""
+
 import re
-import runpy
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch as th
-from builders import BOX, TWO_ACTIONS, fill
 
-from examples import (
+from sb3_per import PERDQN
+from sb3_per.experiments.probes import (
     alpha_zero,
-    cartpole,
-    check_during_training,
     cost_of_a_batch,
     cost_of_ranks,
     cost_of_saving,
-    custom_priorities,
-    dict_observations,
     first_rewards,
-    hindsight,
-    image_observations,
+    from_scratch,
     long_run,
     overestimation,
-    save_and_resume,
     zoo_results,
 )
-from sb3_per import PERDQN, PrioritizedReplayBuffer
-
-CONTROL = Path(cartpole.__file__).with_name("from_scratch.py")
-EXAMPLES = sorted({*Path(cartpole.__file__).parent.glob("*.py")} - {CONTROL})
-QUIET = pytest.mark.filterwarnings("ignore:rich is experimental")  # tqdm says so of its own bar
-
-
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_an_example_fits_on_a_screen(path):
-    assert len(path.read_text().splitlines()) <= 40
-
-
-@QUIET
-def test_cartpole_trains_and_reports_the_last_policy_and_the_best(capsys):
-    last, best = cartpole.main(steps=1500)
-
-    assert f"mean return {last:.1f}, best policy {best:.1f}" in capsys.readouterr().out
-    assert best > 0
-
-
-@QUIET
-@pytest.mark.slow
-@pytest.mark.parametrize("variant", cartpole.VARIANTS)
-def test_a_fifth_of_the_steps_teaches_the_pole_to_stay_up(variant):
-    # A random policy comes to 22. docs/results/first-run.md has the whole runs.
-    assert cartpole.main(seed=200, variant=variant, steps=10_000)[1] >= 200
-
-
-def test_the_buffer_is_checked_during_training(capsys):
-    check_during_training.main(total_timesteps=500)
-
-    assert "5 checks passed" in capsys.readouterr().out
-
-
-def test_a_slot_that_cannot_be_drawn_is_found():
-    buffer = fill(PrioritizedReplayBuffer(10, BOX, TWO_ACTIONS), 3)
-    check_during_training.check(buffer)
-
-    buffer.prioritization.remove(np.array([1]))
-
-    with pytest.raises(RuntimeError, match="2 slots can be sampled, 3 should be"):
-        check_during_training.check(buffer)
 
 
 def test_alpha_zero_prints_each_pair_and_the_interval_of_the_difference(capsys):
@@ -80,35 +33,6 @@ def test_alpha_zero_prints_each_pair_and_the_interval_of_the_difference(capsys):
     assert f"{mean - half:+.1f} to {mean + half:+.1f}" in printed
 
 
-def test_images_are_read_better_than_by_chance(capsys):
-    image_observations.main(total_timesteps=1000)
-
-    n_right = float(re.match(r"[\d.]+", capsys.readouterr().out).group())
-    assert n_right > 10
-
-
-def test_the_goal_is_reached_with_dict_observations(capsys):
-    dict_observations.main()
-
-    percent = int(re.search(r"(\d+)%", capsys.readouterr().out).group(1))
-    assert percent > 75
-
-
-def test_bits_are_set_with_hindsight(capsys):
-    solved = hindsight.main(total_timesteps=500, n_bits=4)
-
-    assert f"all 4 bits set in {solved:.0%} of 50 episodes" in capsys.readouterr().out
-    assert solved > 0.75
-
-
-def test_a_resumed_run_makes_the_same_steps(capsys):
-    save_and_resume.main(total_timesteps=300)
-
-    printed = capsys.readouterr().out
-    assert "10 more gradient steps: the same" in printed
-    assert "600 steps in all, beta 1.00" in printed
-
-
 def test_the_cost_of_a_batch_is_printed_for_each_size(capsys):
     cost_of_a_batch.main(sizes=(100, 1000), n_rounds=20)
 
@@ -117,22 +41,14 @@ def test_the_cost_of_a_batch_is_printed_for_each_size(capsys):
     assert all(float(cost) > 0 for row in rows for cost in row.split()[1:])
 
 
-def test_the_cost_of_ranks_is_printed_for_each_batch_size(capsys):
+def test_the_cost_of_ranks_is_printed_for_each_batch_size(capsys, monkeypatch):
+    monkeypatch.setattr(cost_of_ranks, "N_SLOTS", 100_000)
     cost_of_ranks.main(n_rounds=3)
 
     rows = [row.split() for row in capsys.readouterr().out.splitlines()[1:]]
     assert [row[0] for row in rows] == ["32", "256", "1024"]
     for _, proportional, rank_based, ratio in rows:
         assert float(rank_based) / float(proportional) == pytest.approx(float(ratio), rel=0.05)
-
-
-def test_a_prioritization_of_ones_own_sees_every_update(capsys):
-    custom_priorities.main(total_timesteps=1000)
-
-    # One batch of 32 for each step after the first 100: 28.8 replays of each of 1000 transitions,
-    # of which those are counted once that a batch holds twice.
-    n_replays = int(re.search(r"replayed (\d+) times", capsys.readouterr().out).group(1))
-    assert 25 <= n_replays <= 29
 
 
 def test_the_results_of_rl_zoo_runs_are_put_beside_the_published_ones(tmp_path, capsys):
@@ -148,10 +64,9 @@ def test_the_results_of_rl_zoo_runs_are_put_beside_the_published_ones(tmp_path, 
 
 def test_the_control_from_scratch_draws_from_a_ring_that_has_come_round(capsys, monkeypatch):
     pytest.importorskip("Box2D")
-    script = runpy.run_path(CONTROL)
-    monkeypatch.setitem(script["main"].__globals__, "CAPACITY", 200)
+    monkeypatch.setattr(from_scratch, "CAPACITY", 200)
 
-    rows = script["main"](n_steps=300)
+    rows = from_scratch.main(n_steps=300)
 
     assert np.shape(rows) == (20, 3)
     assert np.isfinite(rows).all()
@@ -159,8 +74,7 @@ def test_the_control_from_scratch_draws_from_a_ring_that_has_come_round(capsys, 
 
 
 def test_the_control_from_scratch_works_out_td_errors_and_heeds_weights():
-    script = runpy.run_path(CONTROL)
-    nets = [script["network"]() for _ in range(2)]
+    nets = [from_scratch.network() for _ in range(2)]
     with th.no_grad():
         for net, last in zip(nets, ([1.0, 2.0, 3.0, 4.0], [5.0, 9.0, 7.0, 8.0]), strict=True):
             net[4].weight.zero_()
@@ -171,7 +85,7 @@ def test_the_control_from_scratch_works_out_td_errors_and_heeds_weights():
     actions, rewards, terminated = (part.astype(np.float32) for part in column)
 
     batch = [state, actions, rewards, state, terminated]
-    td_errors = script["gradient_step"](*nets, optimizer, batch, np.array([1.0, 0.0]))
+    td_errors = from_scratch.gradient_step(*nets, optimizer, batch, np.array([1.0, 0.0]))
 
     assert td_errors.tolist() == pytest.approx([1 + 0.99 * 9 - 1, 1 - 4])
     # Beyond 1 the Huber loss pulls by 1, here times the weight and over the batch of two.

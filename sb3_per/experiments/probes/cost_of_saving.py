@@ -1,4 +1,8 @@
-"""What it costs to save and load a buffer: time, size of the file, memory beyond the buffer."""
+"""
+Print what it costs to save and load a buffer: time, size of the file, memory beyond the buffer.
+
+    python -m sb3_per.experiments.probes.cost_of_saving --prioritization rank
+"""
 
 import argparse
 import tempfile
@@ -9,10 +13,12 @@ from pathlib import Path
 import numpy as np
 from gymnasium import spaces
 
-from sb3_per import PrioritizedReplayBuffer, load_buffer, save_buffer
+from sb3_per.buffers.prioritized import PrioritizedReplayBuffer
+from sb3_per.saving.buffer_files import load_buffer, save_buffer
 
 
 def main(n_transitions: int = 1_000_000, prioritization: str = "proportional") -> None:
+    """Print a line for saving and a line for loading."""
     both = spaces.Box(-1, 1, (8,), np.float32), spaces.Discrete(4)
     buffer = PrioritizedReplayBuffer(n_transitions, *both, prioritization=prioritization)
     buffer.observations[:] = np.random.default_rng(0).uniform(-1, 1, buffer.observations.shape)
@@ -34,7 +40,7 @@ def main(n_transitions: int = 1_000_000, prioritization: str = "proportional") -
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description="Measure saving and loading of a buffer.")
     parser.add_argument("--n-transitions", type=int, default=1_000_000)
     parser.add_argument("--prioritization", default="proportional")
     main(**vars(parser.parse_args()))

@@ -1,17 +1,37 @@
-"""The Q that networks of a comparison promise where episodes begin, and what they earn greedily."""
+"""
+Print the Q that networks of a comparison promise where episodes begin, and what they earn greedily.
+
+    python -m sb3_per.experiments.probes.overestimation runs/classic LunarLander-v3
+
+A third argument limits the steps of an episode.
+"""
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from gymnasium import make
 from stable_baselines3 import DQN
 
-from sb3_per import PERDQN, zoo
+from sb3_per import zoo
+from sb3_per.algorithms.dqn import PERDQN
+
+N_EPISODES = 10
 
 
-def main(folder: str = "runs/classic", env_id: str = "LunarLander-v3", max_steps: int = 0) -> dict:
-    found, name = {}, env_id.replace("/", "-")  # as RL-Zoo names folders
+def main(
+    folder: str | Path = "runs/classic", env_id: str = "LunarLander-v3", max_steps: int | str = 0
+) -> dict[str, list[np.ndarray]]:
+    """
+    Print a row of medians over the runs of each variant.
+
+    :param folder: A run folder, with the models that a run leaves there.
+    :param max_steps: Of an episode; 0 for the environment's own limit.
+    :return: For each run of a variant what ``promise`` returns.
+    """
+    found: dict[str, list[np.ndarray]] = {}
+    name = env_id.replace("/", "-")  # as RL-Zoo names folders
     print("| variant | runs | promised | earned, discounted | return | at most promised |")
     print(6 * "|---" + "|")
     for run in sorted(Path(folder).glob(f"*/*/{name}_*/{name}.zip")):
@@ -23,17 +43,25 @@ def main(folder: str = "runs/classic", env_id: str = "LunarLander-v3", max_steps
 
 
 def promise(run: Path, env_id: str, max_steps: int) -> np.ndarray:
+    """
+    Return the means over ten greedy episodes: largest Q at the start, discounted return, return.
+
+    :param run: The file of a model.
+    :return: Shape (3,).
+    """
     zoo.register()  # makes MinAtar's environments known
     model = (PERDQN if "per_dqn" in run.parts else DQN).load(run, device="cpu", buffer_size=1)
-    env, rows = make(env_id, max_episode_steps=max_steps or None), np.zeros((10, 3))
+    env: Any = make(env_id, max_episode_steps=max_steps or None)
+    rows = np.zeros((N_EPISODES, 3))
     for episode, row in enumerate(rows):
-        obs, ended, discount = env.reset(seed=10_000 + episode)[0], False, 1
+        obs, ended, discount = env.reset(seed=10_000 + episode)[0], False, 1.0
         row[0] = model.q_net(model.policy.obs_to_tensor(obs)[0]).max().item()
         while not ended:
             obs, reward, *ends, _ = env.step(model.predict(obs, deterministic=True)[0])
             row[1:] += discount * reward, reward
             discount, ended = discount * model.gamma, any(ends)
-    return rows.mean(axis=0)
+    means: np.ndarray = rows.mean(axis=0)
+    return means
 
 
 if __name__ == "__main__":
