@@ -15,15 +15,16 @@ from sb3_per.experiments.bench import (
     contestants,
     gradient_steps,
     image_memory,
-    memory,
     ops,
     peers,
     profile,
     quartiles,
+    slot_memory,
     train,
 )
 from sb3_per.experiments.bench.quartiles import Quartiles
 from sb3_per.experiments.common.drawing import distinct_colours
+from sb3_per.experiments.common.tables import markdown
 from sb3_per.zoo import ALGORITHMS
 
 
@@ -32,11 +33,11 @@ def test_quartiles_cut_five_numbers_at_the_second_third_and_fourth():
 
 
 def test_columns_of_a_table_line_up():
-    lines = quartiles.table(("name", "us"), [("a", "1"), ("longer", "1000")]).splitlines()
+    rows = [("a", "1"), ("longer", "1000")]
 
-    assert lines == [
+    assert markdown(("name", "us"), rows, is_aligned=True).splitlines() == [
         "| name   |   us |",
-        "|--------|------|",
+        "| ------ | ---: |",
         "| a      |    1 |",
         "| longer | 1000 |",
     ]
@@ -102,16 +103,16 @@ def test_nobody_runs_after_the_same_one_every_time(monkeypatch):
     assert len(rounds) == 6
 
 
-@pytest.mark.parametrize("task", [contestants.flat(64), contestants.images(64)])
-def test_all_of_ours_take_part_full(task):
-    entered, left_out = ops.enter(task)
+@pytest.mark.parametrize("workload", [contestants.flat(64), contestants.images(64)])
+def test_all_of_ours_take_part_full(workload):
+    entered, left_out = ops.enter(workload)
 
-    costs = ops.measure(task, entered, batches=[8], n_rounds=3)
+    costs = ops.measure(workload, entered, batches=[8], n_rounds=3)
 
     ours = {
         f"sb3-per {kind}{end}" for kind in ("proportional", "rank-based") for end in ("", ", bare")
     }
-    if task.observations.dtype == np.uint8:
+    if workload.observations.dtype == np.uint8:
         ours.add("sb3-per n_stack=4")
     assert {cost.name for cost in costs} >= ours | {"SB3 uniform", "SB3 uniform again"}
     assert {cost.name for cost in costs} | set(left_out) >= {"cpprb", "torchrl's trees, bare"}
@@ -123,7 +124,7 @@ def test_what_cannot_be_imported_is_left_out_by_name(monkeypatch):
     def missing():
         raise ImportError("No module named 'other'")
 
-    monkeypatch.setattr(ops, "peers", lambda task: [("Other", "other", missing)])
+    monkeypatch.setattr(ops, "peers", lambda workload: [("Other", "other", missing)])
 
     entered, left_out = ops.enter(contestants.flat(16))
 
@@ -405,7 +406,7 @@ def test_a_task_whose_package_is_missing_is_left_out_by_name(what, monkeypatch, 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows does not tell of resident memory")
 def test_memory_counts_what_prioritization_takes_beyond_the_transitions():
-    proportional = memory.measure("proportional", capacity=4096, n_steps=10)
+    proportional = slot_memory.measure("proportional", capacity=4096, n_steps=10)
 
     # A float64 for each slot, an eighth of that above it and so on, and a byte of the draw log.
     assert proportional.bytes_per_slot == pytest.approx(8 * 8 / 7 + 1, abs=1.5)
@@ -482,16 +483,16 @@ def test_buffers_of_images_that_were_measured_are_drawn(tmp_path):
 
 
 def test_memory_shows_its_progress(capsys):
-    memory.measure("proportional", capacity=64, n_steps=10)
+    slot_memory.measure("proportional", capacity=64, n_steps=10)
 
     assert "proportional:" in capsys.readouterr().err
 
 
 def test_memory_tells_of_growth(monkeypatch):
     kilobytes = iter([10_000, 12_500])
-    monkeypatch.setattr(memory, "_resident_kilobytes", lambda: next(kilobytes))
+    monkeypatch.setattr(slot_memory, "_resident_kilobytes", lambda: next(kilobytes))
 
-    assert memory.measure("rank", capacity=64, n_steps=10).grown_megabytes == 2.5
+    assert slot_memory.measure("rank", capacity=64, n_steps=10).grown_megabytes == 2.5
 
 
 @pytest.mark.parametrize("n", [1, 8, 9, 30])

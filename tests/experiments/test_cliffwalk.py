@@ -7,7 +7,7 @@ import pytest
 
 from sb3_per.experiments.cliffwalk import methods
 from sb3_per.experiments.cliffwalk.learner import Learner
-from sb3_per.experiments.cliffwalk.memory import memory, transitions, true_values
+from sb3_per.experiments.cliffwalk.walk import stored_transitions, transitions, true_values
 from sb3_per.prioritization.proportional import Proportional
 
 # Median, smallest and largest number of updates of 20 seeds in an independent simulation of the
@@ -28,7 +28,9 @@ SEQUENCES_OF_2 = {((0, 0), (1, 1)), ((0, 0), (1, 0)), ((0, 1),)}
 def test_the_memory_holds_every_action_sequence_up_to_its_first_wrong_action():
     seen = set()
     for seed in range(20):
-        pairs = [divmod(int(kind), 2) for kind in memory(2, np.random.default_rng(seed))]
+        pairs = [
+            divmod(int(kind), 2) for kind in stored_transitions(2, np.random.default_rng(seed))
+        ]
         episodes, begins = [], [i for i, (state, _) in enumerate(pairs) if state == 0]
         for begin, end in zip(begins, [*begins[1:], None], strict=True):
             episodes.append(tuple(pairs[begin:end]))
@@ -41,7 +43,7 @@ def test_the_memory_holds_every_action_sequence_up_to_its_first_wrong_action():
 
 @pytest.mark.parametrize("n", [2, 5, 10])
 def test_one_transition_of_the_memory_is_rewarded(n):
-    kinds = memory(n, np.random.default_rng(0))
+    kinds = stored_transitions(n, np.random.default_rng(0))
 
     assert len(kinds) == 2 ** (n + 1) - 2
     assert transitions(n).rewards[kinds].tolist().count(1.0) == 1
@@ -100,7 +102,7 @@ def test_replay_stops_at_the_update_that_solves_the_task():
     random = np.random.default_rng(0)
     pupil = Learner(2, False, random)
 
-    td_errors = pupil.replay(memory(2, random)[random.integers(6, size=10_000)])
+    td_errors = pupil.replay(stored_transitions(2, random)[random.integers(6, size=10_000)])
 
     assert pupil.is_solved
     assert pupil.error < 1e-3

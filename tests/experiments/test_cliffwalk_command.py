@@ -14,9 +14,9 @@ from filelock import FileLock
 
 from sb3_per import PERDQN
 from sb3_per.envs.blind_cliffwalk import BlindCliffwalk
-from sb3_per.experiments.cliffwalk import command, methods, networks, plot, report, results
-from sb3_per.experiments.cliffwalk.cells import NAMES, Cell, Family, Outcome
-from sb3_per.experiments.cliffwalk.memory import memory, true_values
+from sb3_per.experiments.cliffwalk import command, measurements, methods, networks, overview, plot
+from sb3_per.experiments.cliffwalk.trials import NAMES, Family, Trial, UpdatesNeeded
+from sb3_per.experiments.cliffwalk.walk import stored_transitions, true_values
 
 
 @pytest.fixture
@@ -24,34 +24,34 @@ def folder(tmp_path):
     """Two methods, two seeds: 10 and 20 updates, 5 and never."""
     outcomes = {"uniform": [(10, True), (20, True)], "oracle": [(5, True), (90, False)]}
     known = {
-        Cell("tabular", method, 2, seed): Outcome(*pairs[seed])
+        Trial("tabular", method, 2, seed): UpdatesNeeded(*pairs[seed])
         for method, pairs in outcomes.items()
         for seed in (0, 1)
     }
-    results.write(tmp_path, known)
+    measurements.write(tmp_path, known)
     return tmp_path
 
 
 def test_what_is_written_is_read_back(folder):
-    known = results.read(folder)
+    known = measurements.read(folder)
 
-    assert known[Cell("tabular", "oracle", 2, 1)] == Outcome(90, False)
+    assert known[Trial("tabular", "oracle", 2, 1)] == UpdatesNeeded(90, False)
     assert len(known) == 4
-    assert [path.name for path in folder.iterdir()] == [results.RESULTS]
+    assert [path.name for path in folder.iterdir()] == [measurements.RESULTS]
 
 
 def test_a_run_that_was_given_up_counts_as_infinitely_long(folder):
-    spreads = results.spreads(results.read(folder))
+    spreads = measurements.spreads(measurements.read(folder))
 
     assert spreads["tabular", "uniform", 2] == (15.0, 10, 20, 2)
     assert spreads["tabular", "oracle", 2] == (np.inf, 5, np.inf, 2)
-    assert "| unsolved |" in report.table(spreads, "tabular")
+    assert "| unsolved |" in overview.table(spreads, "tabular")
 
 
 def test_two_methods_are_shown_with_range_and_ratio(folder):
-    known = results.read(folder) | {Cell("tabular", "oracle", 2, 1): Outcome(7, True)}
+    known = measurements.read(folder) | {Trial("tabular", "oracle", 2, 1): UpdatesNeeded(7, True)}
 
-    lines = report.table(results.spreads(known), "tabular").splitlines()
+    lines = overview.table(measurements.spreads(known), "tabular").splitlines()
 
     assert lines[0] == "Tabular Q, updates:"
     assert [cell.strip() for cell in lines[2].split("|")[1:-1]] == [
@@ -69,10 +69,10 @@ def test_two_methods_are_shown_with_range_and_ratio(folder):
 
 
 def test_what_has_fewer_seeds_than_the_rest_is_marked(folder):
-    known = results.read(folder)
-    del known[Cell("tabular", "oracle", 2, 1)]
+    known = measurements.read(folder)
+    del known[Trial("tabular", "oracle", 2, 1)]
 
-    lines = report.table(results.spreads(known), "tabular").splitlines()
+    lines = overview.table(measurements.spreads(known), "tabular").splitlines()
 
     row = [cell.strip() for cell in lines[4].split("|")[1:-1]]
     assert row == ["2", "15 (10 to 20)", "5 (5 to 5)*", "3.00"]
@@ -82,21 +82,21 @@ def test_what_has_fewer_seeds_than_the_rest_is_marked(folder):
 @pytest.mark.parametrize("given_up", [{"uniform"}, {"oracle"}, {"uniform", "oracle"}])
 def test_of_runs_that_were_given_up_there_is_no_ratio(given_up):
     known = {
-        Cell("tabular", method, 2, 0): Outcome(9, method not in given_up)
+        Trial("tabular", method, 2, 0): UpdatesNeeded(9, method not in given_up)
         for method in ("uniform", "oracle")
     }
 
-    last = report.table(results.spreads(known), "tabular").splitlines()[-1]
+    last = overview.table(measurements.spreads(known), "tabular").splitlines()[-1]
 
     assert last.split("|")[-2].strip() == ""
 
 
 @pytest.mark.parametrize("family", [methods.FAMILY, networks.FAMILY])
 def test_tables_fit_into_a_terminal(family):
-    known = {cell: Outcome(2_500_000, True) for cell in family.cells()}
+    known = {trial: UpdatesNeeded(2_500_000, True) for trial in family.trials()}
 
     for learner in family.learners:
-        lines = report.table(results.spreads(known), learner).splitlines()
+        lines = overview.table(measurements.spreads(known), learner).splitlines()
         assert max(map(len, lines)) <= 80
         assert len(lines) == 4 + len(family.sizes)
 
@@ -108,7 +108,7 @@ def test_all_learners_and_methods_have_a_name_and_a_style():
 
 
 def test_the_figure_is_drawn_twice(folder):
-    spreads = results.spreads(results.read(folder))
+    spreads = measurements.spreads(measurements.read(folder))
 
     assert str(folder) in plot.draw(spreads, folder)
     assert (folder / "cliffwalk.png").read_bytes().startswith(b"\x89PNG")
@@ -118,9 +118,9 @@ def test_the_figure_is_drawn_twice(folder):
 def test_tick_labels_of_few_sizes_do_not_overlap(tmp_path, monkeypatch):
     drawn = []
     monkeypatch.setattr(plot, "save_figure", lambda figure, file: drawn.append(figure))
-    outcomes = {Cell("tabular", "uniform", n, 0): Outcome(9**n, True) for n in (4, 6, 8)}
+    outcomes = {Trial("tabular", "uniform", n, 0): UpdatesNeeded(9**n, True) for n in (4, 6, 8)}
 
-    plot.draw(results.spreads(outcomes), tmp_path)
+    plot.draw(measurements.spreads(outcomes), tmp_path)
 
     drawn[0].draw_without_rendering()
     (panel,) = drawn[0].axes
@@ -137,15 +137,15 @@ def _extent(label):
 def test_without_matplotlib_the_install_that_brings_it_is_named(folder, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
 
-    report.show(folder)
+    overview.show(folder)
 
     printed = capsys.readouterr().out
     assert "Tabular Q" in printed
     assert 'pip install ".[plots]"' in printed
 
 
-def never(*cell):
-    raise AssertionError(f"{cell} was run again")
+def never(*trial):
+    raise AssertionError(f"{trial} was run again")
 
 
 def test_runs_that_are_known_are_not_made_again(folder):
@@ -153,7 +153,7 @@ def test_runs_that_are_known_are_not_made_again(folder):
 
     command.run(family, folder, 1)
 
-    assert len(results.read(folder)) == 4
+    assert len(measurements.read(folder)) == 4
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_networks_have_a_folder_of_their_own(tmp_path, monkeypatch):
     shown = []
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(command, "run", lambda *_: None)
-    monkeypatch.setattr(report, "show", shown.append)
+    monkeypatch.setattr(overview, "show", shown.append)
 
     command.main([])
     command.main(["--networks"])
@@ -201,13 +201,13 @@ def test_a_killed_command_leaves_whole_results_and_no_process_and_two_processes_
     sizes = range(2, 8)
     many = ["--n", *map(str, sizes), "--seeds", "3", "--learners", "linear"]
     process = start(tmp_path, *many)
-    while not (tmp_path / results.RESULTS).exists():
+    while not (tmp_path / measurements.RESULTS).exists():
         time.sleep(0.05)
     workers = children_of(process.pid)
     process.send_signal(signal.SIGKILL)
     process.wait()  # for the command alone: a worker that lives on would keep the pipe open
     process.stdout.close()
-    kept = results.read(tmp_path)
+    kept = measurements.read(tmp_path)
 
     again = start(tmp_path, *many, "--jobs", "2")
     assert "Linear Q" in again.communicate()[0]
@@ -216,13 +216,13 @@ def test_a_killed_command_leaves_whole_results_and_no_process_and_two_processes_
     assert workers
     assert not [worker for worker in workers if is_running(worker)]
     family = methods.FAMILY._replace(learners=("linear",), sizes=tuple(sizes), n_seeds=3)
-    cells = [*family.cells()]
+    cells = [*family.trials()]
     assert 0 < len(kept) < len(cells)
-    whole = results.read(tmp_path)
+    whole = measurements.read(tmp_path)
     assert kept.items() <= whole.items()
     # This process finds the same as one that was killed and two that went on.
-    assert whole == {cell: family.run(*cell) for cell in cells}
-    n_lines = (tmp_path / results.SUMMARY).read_text().count("\n")
+    assert whole == {trial: family.run(*trial) for trial in cells}
+    n_lines = (tmp_path / measurements.SUMMARY).read_text().count("\n")
     assert n_lines == 1 + len(sizes) * len(family.methods)
 
 
@@ -281,7 +281,7 @@ def test_a_network_learns_the_true_values_of_a_short_walk(method):
 
 
 def test_networks_learn_from_the_memory_and_start_alike():
-    kinds = memory(4, np.random.default_rng(0))
+    kinds = stored_transitions(4, np.random.default_rng(0))
     models = [
         networks._model(algorithm, 4, 1e-3, seed=5) for algorithm in networks.ALGORITHMS.values()
     ]

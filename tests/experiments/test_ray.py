@@ -18,7 +18,7 @@ import ray_work
 from sb3_per import cli
 from sb3_per.experiments.bench import engines
 from sb3_per.experiments.cliffwalk import command as cliffwalk
-from sb3_per.experiments.cliffwalk import methods, results
+from sb3_per.experiments.cliffwalk import measurements, methods
 from sb3_per.experiments.common import engine_options, ray_pool
 from sb3_per.experiments.common.ray_pool import RayError, RayOptions
 from sb3_per.experiments.compare import command, run_folder, suite_file, worker
@@ -397,8 +397,8 @@ def test_cliffwalk_on_ray_has_the_outcomes_of_cliffwalk_here(connection, tmp_pat
     monkeypatch.setattr(cliffwalk, "connected", lambda options: nullcontext(""))
     cliffwalk.run(family, there, None, RayOptions())
 
-    assert len(results.read(there)) == 4
-    assert results.read(there) == results.read(here)
+    assert len(measurements.read(there)) == 4
+    assert measurements.read(there) == measurements.read(here)
 
 
 DRIVER = """

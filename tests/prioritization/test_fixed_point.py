@@ -8,7 +8,12 @@ weighted draws of both kinds of transitions balance (derivation in the first tes
 import numpy as np
 import pytest
 
-from sb3_per.experiments.cliffwalk.memory import discount, memory, transitions, true_values
+from sb3_per.experiments.cliffwalk.walk import (
+    discount,
+    stored_transitions,
+    transitions,
+    true_values,
+)
 from sb3_per.prioritization.proportional import Proportional
 from sb3_per.prioritization.sampler import importance_weights
 from sb3_per.prioritization.sampling import SamplingScheme
@@ -70,7 +75,7 @@ def distance_from_truth(alpha, betas, seed):
     """
     n, n_updates, random = 8, 10_000, np.random.default_rng(seed)
     known, truth = transitions(n), true_values(n).ravel()
-    kinds = np.tile(memory(n, random), 10)
+    kinds = np.tile(stored_transitions(n, random), 10)
     noise = np.repeat([0.9, *[-0.1] * 9], len(kinds) // 10)
     proportional = Proportional(len(kinds), alpha=alpha)
     proportional.insert(np.arange(len(kinds)))

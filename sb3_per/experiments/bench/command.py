@@ -16,10 +16,10 @@ import torch as th
 from sb3_per.experiments.bench import (
     gradient_steps,
     image_memory,
-    memory,
     ops,
     plot,
     profile,
+    slot_memory,
     train,
 )
 from sb3_per.experiments.common.command_line import Distinct, make_folder, whole_number
@@ -170,15 +170,15 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run_ops(asked: argparse.Namespace) -> None:
     costs: list[ops.Cost] = []
-    for task in ops.tasks(asked.capacities, asked.images):
-        _say(f"\n## {task.name}, {task.capacity:,} stored\n")
+    for workload in ops.workloads(asked.capacities, asked.images):
+        _say(f"\n## {workload.name}, {workload.capacity:,} stored\n")
         try:
-            entered, left_out = ops.enter(task, asked.only)
+            entered, left_out = ops.enter(workload, asked.only)
         except ValueError as error:
             raise SystemExit(f"sb3-per bench ops: {error}") from None
         for name, reason in left_out.items():
             _say(f"{name} is left out: {reason}")
-        costs += (found := ops.measure(task, entered, asked.batches, asked.rounds))
+        costs += (found := ops.measure(workload, entered, asked.batches, asked.rounds))
         for batch in asked.batches:
             of_batch = [cost for cost in found if cost.batch == batch]
             _say(f"\nBatch of {batch}\n\n{ops.summary(of_batch)}")
@@ -209,9 +209,9 @@ def _run_profile(asked: argparse.Namespace) -> None:
 
 def _run_memory(asked: argparse.Namespace) -> None:
     found: list[Any] = [
-        memory.measure(name, asked.capacity, asked.steps) for name in PRIORITIZATIONS
+        slot_memory.measure(name, asked.capacity, asked.steps) for name in PRIORITIZATIONS
     ]
-    _say(f"\n{memory.summary(found)}")
+    _say(f"\n{slot_memory.summary(found)}")
     _save(asked, "memory", [one._asdict() for one in found])
     if asked.images and importlib.util.find_spec("psutil") is None:
         _say(f"\nImages are left out without the package psutil: {install('bench')}")

@@ -39,7 +39,7 @@ class Contestant(Protocol):
         """Put a new transition in the place of the oldest."""
 
 
-class Task(NamedTuple):
+class Workload(NamedTuple):
     """What is stored."""
 
     name: str
@@ -52,14 +52,14 @@ class Task(NamedTuple):
         return np.ones((1, *self.observations.shape), dtype=self.observations.dtype)
 
 
-def flat(capacity: int) -> Task:
+def flat(capacity: int) -> Workload:
     """Transitions of 8 floats."""
-    return Task("8 floats", spaces.Box(-1, 1, (8,), np.float32), capacity)
+    return Workload("8 floats", spaces.Box(-1, 1, (8,), np.float32), capacity)
 
 
-def images(capacity: int) -> Task:
+def images(capacity: int) -> Workload:
     """Transitions of four stacked frames, as of Atari games."""
-    return Task("84 x 84 x 4 images", spaces.Box(0, 255, (84, 84, 4), np.uint8), capacity)
+    return Workload("84 x 84 x 4 images", spaces.Box(0, 255, (84, 84, 4), np.uint8), capacity)
 
 
 class OfSB3:
@@ -104,23 +104,23 @@ class Bare:
         self._next = (self._next + 1) % self._capacity
 
 
-def buffers(task: Task) -> Iterator[tuple[str, Callable[[], Contestant]]]:
+def buffers(workload: Workload) -> Iterator[tuple[str, Callable[[], Contestant]]]:
     """Whole buffers by name, SB3's first, and again, to see what noise makes of it."""
-    arguments = (task.capacity, task.observations, ACTIONS, "cpu")
+    arguments = (workload.capacity, workload.observations, ACTIONS, "cpu")
 
     def ours(**options: Any) -> Contestant:
-        return OfSB3(PrioritizedReplayBuffer(*arguments, alpha=ALPHA, **options), task.one)
+        return OfSB3(PrioritizedReplayBuffer(*arguments, alpha=ALPHA, **options), workload.one)
 
-    yield "SB3 uniform", lambda: OfSB3(ReplayBuffer(*arguments), task.one)
-    yield "SB3 uniform again", lambda: OfSB3(ReplayBuffer(*arguments), task.one)
+    yield "SB3 uniform", lambda: OfSB3(ReplayBuffer(*arguments), workload.one)
+    yield "SB3 uniform again", lambda: OfSB3(ReplayBuffer(*arguments), workload.one)
     yield "sb3-per proportional", ours
     yield "sb3-per rank-based", lambda: ours(prioritization="rank")
     yield "sb3-per half uniform", lambda: ours(**HALF_UNIFORM)
-    if task.observations.dtype == np.uint8:
+    if workload.observations.dtype == np.uint8:
         yield "sb3-per n_stack=4", lambda: ours(n_stack=4)
 
 
-def structures(task: Task) -> Iterator[tuple[str, Callable[[], Contestant]]]:
+def structures(workload: Workload) -> Iterator[tuple[str, Callable[[], Contestant]]]:
     """Bare structures by name."""
-    yield "sb3-per proportional, bare", lambda: Bare(Proportional, task.capacity)
-    yield "sb3-per rank-based, bare", lambda: Bare(RankBased, task.capacity)
+    yield "sb3-per proportional, bare", lambda: Bare(Proportional, workload.capacity)
+    yield "sb3-per rank-based, bare", lambda: Bare(RankBased, workload.capacity)

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from stable_baselines3 import DDPG, DQN, SAC, TD3
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
-from sb3_per.experiments.bench.quartiles import Quartiles, quartiles_of, table
+from sb3_per.experiments.bench.quartiles import Quartiles, quartiles_of
+from sb3_per.experiments.common.tables import markdown
 from sb3_per.zoo import ALGORITHMS
 
 N_STORED = 20_000
@@ -29,7 +30,7 @@ class Noise(gym.Env[NDArray[np.float32], Any]):
         return np.zeros(17, np.float32), {}
 
 
-class Cost(NamedTuple):
+class StepCost(NamedTuple):
     """
     Milliseconds of a gradient step.
 
@@ -82,7 +83,7 @@ def _fill(model: OffPolicyAlgorithm, discrete: bool) -> None:
         buffer.add(observations[0], observations[1], action, reward, done, [{}])
 
 
-def measure(name: str, n_rounds: int) -> Cost:
+def measure(name: str, n_rounds: int) -> StepCost:
     """
     Measure an algorithm and its base in alternating slices, by the time of this process.
 
@@ -103,7 +104,7 @@ def measure(name: str, n_rounds: int) -> Cost:
             model.train(STEPS_IN_A_SLICE, model.batch_size)
             times[each].append(1e3 * (time.process_time() - start) / STEPS_IN_A_SLICE)
     arrays = {each: np.array(times[each]) for each in models}
-    return Cost(
+    return StepCost(
         ALGORITHMS[name].__name__,
         quartiles_of(arrays["base"]),
         quartiles_of(arrays["ours"]),
@@ -112,7 +113,7 @@ def measure(name: str, n_rounds: int) -> Cost:
     )
 
 
-def summary(costs: list[Cost]) -> str:
+def summary(costs: list[StepCost]) -> str:
     """Return all algorithms as a table."""
     header = ("gradient step", "base, ms", "ours, ms", "ratio", "low-high", "base again")
     rows = [
@@ -126,4 +127,4 @@ def summary(costs: list[Cost]) -> str:
         )
         for cost in costs
     ]
-    return table(header, rows)
+    return markdown(header, rows, is_aligned=True)

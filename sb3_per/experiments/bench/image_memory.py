@@ -12,10 +12,10 @@ from tqdm import tqdm
 
 from sb3_per.buffers.prioritized import PrioritizedReplayBuffer
 from sb3_per.experiments.bench.contestants import ACTIONS, images
-from sb3_per.experiments.bench.quartiles import table
 from sb3_per.experiments.common.command_line import NO_FIGURE
 from sb3_per.experiments.common.drawing import COLOURS, save_figure
 from sb3_per.experiments.common.processes import SPAWN
+from sb3_per.experiments.common.tables import markdown
 
 N_STACK = 4
 EPISODE = 500  # steps
@@ -158,7 +158,9 @@ def summary(found: list[Filled]) -> str:
         else (one.buffer, f"{one.bytes_per_transition:.0f}")
         for one in found
     ]
-    return table((f"{found[0].n_stored:,} images 84 x 84 x 4", "bytes a transition"), rows)
+    return markdown(
+        (f"{found[0].n_stored:,} images 84 x 84 x 4", "bytes a transition"), rows, is_aligned=True
+    )
 
 
 def draw(found: list[Filled], file: Path) -> str:

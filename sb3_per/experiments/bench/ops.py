@@ -8,14 +8,15 @@ import numpy as np
 
 from sb3_per.experiments.bench.contestants import (
     Contestant,
-    Task,
+    Workload,
     buffers,
     flat,
     images,
     structures,
 )
 from sb3_per.experiments.bench.peers import LARGEST, peers
-from sb3_per.experiments.bench.quartiles import Quartiles, quartiles_of, table
+from sb3_per.experiments.bench.quartiles import Quartiles, quartiles_of
+from sb3_per.experiments.common.tables import markdown
 from sb3_per.rules import require
 
 BATCHES = (32, 256, 1024)
@@ -42,29 +43,31 @@ class Cost(NamedTuple):
     update_over_trees: Quartiles | None
 
 
-def tasks(capacities: Iterable[int], n_images: int) -> list[Task]:
+def workloads(capacities: Iterable[int], n_images: int) -> list[Workload]:
     """Flat observations at each capacity, then images, if any."""
     return [*map(flat, capacities), *([images(n_images)] if n_images else [])]
 
 
-def enter(task: Task, only: Sequence[str] = ()) -> tuple[dict[str, Contestant], dict[str, str]]:
+def enter(
+    workload: Workload, only: Sequence[str] = ()
+) -> tuple[dict[str, Contestant], dict[str, str]]:
     """
     Return contestants by name, full; and why each of the others is left out.
 
     :param only: Names of those to measure; by default all.
-    :raises ValueError: for a name that no contestant of this task has.
+    :raises ValueError: for a name that no contestant of this workload has.
     """
-    own = dict((*buffers(task), *structures(task)))
-    others = list(peers(task))
+    own = dict((*buffers(workload), *structures(workload)))
+    others = list(peers(workload))
     names = [*own, *(name for name, *_ in others)]
     for name in only:
-        require(name in names, f"contestants of {task.name} must be among {names}", name)
+        require(name in names, f"contestants of {workload.name} must be among {names}", name)
     entered = {name: make() for name, make in own.items() if name in only or not only}
     left_out = {}
     for name, package, make in others:
         if only and name not in only:
             continue
-        if task.capacity > LARGEST or task.observations.dtype == np.uint8:
+        if workload.capacity > LARGEST or workload.observations.dtype == np.uint8:
             left_out[name] = f"measured only with 8 floats, up to {LARGEST:,} stored"
             continue
         try:
@@ -75,7 +78,7 @@ def enter(task: Task, only: Sequence[str] = ()) -> tuple[dict[str, Contestant], 
 
 
 def measure(
-    task: Task, entered: dict[str, Contestant], batches: Sequence[int], n_rounds: int
+    workload: Workload, entered: dict[str, Contestant], batches: Sequence[int], n_rounds: int
 ) -> list[Cost]:
     """
     Medians over rounds. In a round each contestant makes one step with each batch size, in an order
@@ -96,7 +99,7 @@ def measure(
     costs = []
     for batch in batches:
         arrays = {name: np.array(times[batch, name]) for name in names}  # (n_rounds, 3)
-        costs += [_cost(task, batch, name, arrays) for name in names]
+        costs += [_cost(workload, batch, name, arrays) for name in names]
     return costs
 
 
@@ -114,7 +117,7 @@ def _step(contestant: Contestant, batch: int, td_errors: Any) -> tuple[float, ..
     return tuple(1e6 * each for each in seconds)
 
 
-def _cost(task: Task, batch: int, name: str, arrays: dict[str, Any]) -> Cost:
+def _cost(workload: Workload, batch: int, name: str, arrays: dict[str, Any]) -> Cost:
     sample, update, add = arrays[name].T
 
     def over(reference: str, operation: int | None) -> Quartiles | None:
@@ -127,8 +130,8 @@ def _cost(task: Task, batch: int, name: str, arrays: dict[str, Any]) -> Cost:
         return quartiles_of(of_all[0] / of_all[1])
 
     return Cost(
-        stored=task.name,
-        capacity=task.capacity,
+        stored=workload.name,
+        capacity=workload.capacity,
         batch=batch,
         name=name,
         sample=quartiles_of(sample),
@@ -146,7 +149,7 @@ def _step_times(array: Any) -> Any:
 
 
 def summary(costs: list[Cost]) -> str:
-    """The costs of one task and one batch size as a table."""
+    """The costs of one workload and one batch size as a table."""
     header = ("us", *OPERATIONS, "step", "step/SB3", "low-high")
     over_trees = [
         f"{cost.name}, over {TREES}: sample {_ratio(cost.sample_over_trees)}, "
@@ -154,7 +157,9 @@ def summary(costs: list[Cost]) -> str:
         for cost in costs
         if cost.sample_over_trees and cost.name.startswith("sb3-per") and cost.name.endswith("bare")
     ]
-    return "\n".join([table(header, [_row(cost) for cost in costs]), "", *over_trees])
+    return "\n".join(
+        [markdown(header, [_row(cost) for cost in costs], is_aligned=True), "", *over_trees]
+    )
 
 
 def _row(cost: Cost) -> tuple[str, ...]:

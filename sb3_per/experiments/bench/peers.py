@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sb3_per.experiments.bench.contestants import ALPHA, BETA, Contestant, Task
+from sb3_per.experiments.bench.contestants import ALPHA, BETA, Contestant, Workload
 
 # From this capacity on, peers are left out: some need minutes to be filled.
 LARGEST = 1_000_000
@@ -15,14 +15,14 @@ LARGEST = 1_000_000
 class Cpprb:
     """cpprb's ``PrioritizedReplayBuffer``."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, workload: Workload) -> None:
         from cpprb import PrioritizedReplayBuffer
 
-        shape = {"shape": task.observations.shape, "dtype": task.observations.dtype}
+        shape = {"shape": workload.observations.shape, "dtype": workload.observations.dtype}
         fields = {"obs": shape, "next_obs": shape, "act": {}, "rew": {}, "done": {}}
-        self._buffer = PrioritizedReplayBuffer(task.capacity, fields, alpha=ALPHA)
-        self._one = {"obs": task.one, "next_obs": task.one, "act": 0, "rew": 0, "done": 0}
-        for _ in range(task.capacity):
+        self._buffer = PrioritizedReplayBuffer(workload.capacity, fields, alpha=ALPHA)
+        self._one = {"obs": workload.one, "next_obs": workload.one, "act": 0, "rew": 0, "done": 0}
+        for _ in range(workload.capacity):
             self.add()
 
     def sample(self, batch_size: int) -> Any:
@@ -38,11 +38,11 @@ class Cpprb:
 class Tianshou:
     """Tianshou's ``PrioritizedReplayBuffer``."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, workload: Workload) -> None:
         from tianshou.data import Batch, PrioritizedReplayBuffer
 
-        self._buffer = PrioritizedReplayBuffer(task.capacity, alpha=ALPHA, beta=BETA)
-        observation = task.one[0]
+        self._buffer = PrioritizedReplayBuffer(workload.capacity, alpha=ALPHA, beta=BETA)
+        observation = workload.one[0]
         self._one = Batch(
             obs=observation,
             obs_next=observation,
@@ -52,7 +52,7 @@ class Tianshou:
             truncated=False,
             info={},
         )
-        for _ in range(task.capacity):
+        for _ in range(workload.capacity):
             self.add()
 
     def sample(self, batch_size: int) -> Any:
@@ -68,12 +68,13 @@ class Tianshou:
 class TianshouTree:
     """Tianshou's segment tree in numba, with the exponent that its buffer takes."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, workload: Workload) -> None:
         from tianshou.data.utils.segtree import SegmentTree
 
-        self._tree, self._capacity, self._next = SegmentTree(task.capacity), task.capacity, 0
+        self._tree = SegmentTree(workload.capacity)
+        self._capacity, self._next = workload.capacity, 0
         self._generator = np.random.default_rng(0)
-        self._tree[np.arange(task.capacity)] = np.ones(task.capacity)
+        self._tree[np.arange(workload.capacity)] = np.ones(workload.capacity)
 
     def sample(self, batch_size: int) -> Any:
         masses = self._generator.random(batch_size) * self._tree.reduce()
@@ -92,14 +93,14 @@ class TianshouTree:
 class TorchRLTrees:
     """torchrl's C++ trees as its sampler uses them: one of sums, one of minima."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, workload: Workload) -> None:
         from torchrl._torchrl import MinSegmentTreeFp32, SumSegmentTreeFp32
 
-        self._trees = SumSegmentTreeFp32(task.capacity), MinSegmentTreeFp32(task.capacity)
-        self._capacity, self._next = task.capacity, 0
+        self._trees = SumSegmentTreeFp32(workload.capacity), MinSegmentTreeFp32(workload.capacity)
+        self._capacity, self._next = workload.capacity, 0
         self._generator = np.random.default_rng(0)
         for tree in self._trees:
-            tree.update(np.arange(task.capacity), np.ones(task.capacity, dtype=np.float32))
+            tree.update(np.arange(workload.capacity), np.ones(workload.capacity, dtype=np.float32))
 
     def sample(self, batch_size: int) -> Any:
         sums, minima = self._trees
@@ -121,9 +122,9 @@ class TorchRLTrees:
         self._next = (self._next + 1) % self._capacity
 
 
-def peers(task: Task) -> Iterator[tuple[str, str, Callable[[], Contestant]]]:
+def peers(workload: Workload) -> Iterator[tuple[str, str, Callable[[], Contestant]]]:
     """Name, package and how to make each of them."""
-    yield "cpprb", "cpprb", lambda: Cpprb(task)
-    yield "Tianshou", "tianshou", lambda: Tianshou(task)
-    yield "torchrl's trees, bare", "torchrl", lambda: TorchRLTrees(task)
-    yield "Tianshou's tree, bare", "tianshou", lambda: TianshouTree(task)
+    yield "cpprb", "cpprb", lambda: Cpprb(workload)
+    yield "Tianshou", "tianshou", lambda: Tianshou(workload)
+    yield "torchrl's trees, bare", "torchrl", lambda: TorchRLTrees(workload)
+    yield "Tianshou's tree, bare", "tianshou", lambda: TianshouTree(workload)

@@ -9,8 +9,8 @@ from typing import Any
 from stable_baselines3 import DQN
 
 from sb3_per.algorithms.dqn import PERDQN
-from sb3_per.experiments.bench.quartiles import table
 from sb3_per.experiments.bench.train import TASKS, make
+from sb3_per.experiments.common.tables import markdown
 
 # Job: functions that do it and call none of each other, by file (or nothing) and name.
 JOBS = {
@@ -81,4 +81,4 @@ def summary(name: str, jobs: dict[str, dict[str, float]]) -> str:
         (job, *(f"{of_one[job]:.0f}" for of_one in jobs.values()))
         for job in next(iter(jobs.values()))
     ]
-    return table((f"{name}, profiled CPU us a step", *jobs), rows)
+    return markdown((f"{name}, profiled CPU us a step", *jobs), rows, is_aligned=True)

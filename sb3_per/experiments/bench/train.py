@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from stable_baselines3 import DQN
 
 from sb3_per.algorithms.dqn import PERDQN
-from sb3_per.experiments.bench.quartiles import Quartiles, quartiles_of, table
+from sb3_per.experiments.bench.quartiles import Quartiles, quartiles_of
+from sb3_per.experiments.common.tables import markdown
 
 STOCK, FUSED = "DQN", "DQN, fused Adam"
 
@@ -159,4 +160,4 @@ def summary(paces: list[Pace]) -> str:
         )
         for pace in paces
     ]
-    return table(header, rows)
+    return markdown(header, rows, is_aligned=True)

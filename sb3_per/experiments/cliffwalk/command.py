@@ -9,8 +9,8 @@ from contextlib import closing
 
 from tqdm import tqdm
 
-from sb3_per.experiments.cliffwalk import methods, report, results
-from sb3_per.experiments.cliffwalk.cells import Cell, Family, Outcome
+from sb3_per.experiments.cliffwalk import measurements, methods, overview
+from sb3_per.experiments.cliffwalk.trials import Family, Trial, UpdatesNeeded
 from sb3_per.experiments.common.command_line import Distinct, locked_folder, whole_number
 from sb3_per.experiments.common.engine_options import add_engine_options, ray_options
 from sb3_per.experiments.common.processes import SPAWN, end_with_parent
@@ -41,37 +41,37 @@ def main(arguments: Sequence[str] | None = None) -> None:
             run(family, folder, asked.jobs, options)
         except RayError as error:
             raise SystemExit(f"sb3-per cliffwalk: {error}") from error
-    report.show(folder)
+    overview.show(folder)
 
 
 def run(
     family: Family, folder: pathlib.Path, n_jobs: int | None, options: RayOptions | None = None
 ) -> None:
     """
-    Make the runs whose outcomes the folder does not hold yet; each is written when it is done.
+    Make the runs that the folder does not hold yet; each is written when it is done.
 
     :param n_jobs: How many at a time; None for one, or as many as Ray's nodes can run.
     :param options: What to ask of Ray; None for processes on this machine.
     :raises SystemExit: at the end, if runs have failed on Ray.
     """
-    known = results.read(folder)
-    missing = [cell for cell in family.cells() if cell not in known]
+    known = measurements.read(folder)
+    missing = [trial for trial in family.trials() if trial not in known]
     if options is None or not missing:
-        outcomes = _made_here(family, missing, n_jobs or 1)
+        finished = _made_here(family, missing, n_jobs or 1)
     else:
-        outcomes = _made_on_ray(family, missing, n_jobs or len(missing), options)
-    with closing(outcomes):
-        for cell, outcome in tqdm(outcomes, total=len(missing), unit="run", leave=False):
-            known[cell] = outcome
-            results.write(folder, known)
+        finished = _made_on_ray(family, missing, n_jobs or len(missing), options)
+    with closing(finished):
+        for trial, updates_needed in tqdm(finished, total=len(missing), unit="run", leave=False):
+            known[trial] = updates_needed
+            measurements.write(folder, known)
 
 
-Outcomes = Generator[tuple[Cell, Outcome], None, None]
+Finished = Generator[tuple[Trial, UpdatesNeeded], None, None]
 
 
-def _made_here(family: Family, missing: Sequence[Cell], n_jobs: int) -> Outcomes:
+def _made_here(family: Family, missing: Sequence[Trial], n_jobs: int) -> Finished:
     with ProcessPoolExecutor(n_jobs, SPAWN, end_with_parent) as executor:
-        futures = {executor.submit(family.run, *cell): cell for cell in missing}
+        futures = {executor.submit(family.run, *trial): trial for trial in missing}
         try:
             for future in as_completed(futures):
                 yield futures[future], future.result()
@@ -80,8 +80,8 @@ def _made_here(family: Family, missing: Sequence[Cell], n_jobs: int) -> Outcomes
 
 
 def _made_on_ray(
-    family: Family, missing: Sequence[Cell], n_jobs: int, options: RayOptions
-) -> Outcomes:
+    family: Family, missing: Sequence[Trial], n_jobs: int, options: RayOptions
+) -> Finished:
     waiting = deque(missing)
     failed = []
     with connected(options) as dashboard:
@@ -90,13 +90,13 @@ def _made_on_ray(
         n_running = 0
         while waiting or n_running:
             while waiting and n_running < n_jobs:
-                cell = waiting.popleft()
-                pool.submit(cell, *cell)
+                trial = waiting.popleft()
+                pool.submit(trial, *trial)
                 n_running += 1
             event = pool.collect()
             n_running -= isinstance(event, Returned | Failed)
             if isinstance(event, Returned):
-                yield Cell(*event.key), event.value
+                yield Trial(*event.key), event.value
             elif isinstance(event, Failed):
                 failed.append(f"{event.key}: {event.error}")
             elif not isinstance(event, Started):

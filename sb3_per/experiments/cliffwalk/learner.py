@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from sb3_per.experiments.cliffwalk.memory import Transitions, discount, transitions, true_values
+from sb3_per.experiments.cliffwalk.walk import Transitions, discount, transitions, true_values
 from sb3_per.prioritization.compilation import kernel
 from sb3_per.prioritization.sum_tree import FloatArray, IntArray
 

@@ -5,9 +5,9 @@ from functools import partial
 
 import numpy as np
 
-from sb3_per.experiments.cliffwalk.cells import Family, Outcome
 from sb3_per.experiments.cliffwalk.learner import Learner
-from sb3_per.experiments.cliffwalk.memory import memory
+from sb3_per.experiments.cliffwalk.trials import Family, UpdatesNeeded
+from sb3_per.experiments.cliffwalk.walk import stored_transitions
 from sb3_per.prioritization.base import Prioritization
 from sb3_per.prioritization.proportional import Proportional
 from sb3_per.prioritization.rank_based import RankBased
@@ -25,21 +25,21 @@ _MANY = 4096
 Method = Callable[[Learner, IntArray, np.random.Generator], None]
 
 
-def updates_needed(learner: str, method: str, n: int, seed: int) -> Outcome:
+def updates_needed(learner: str, method: str, n: int, seed: int) -> UpdatesNeeded:
     """
     Learn once.
 
     :param learner: One of ``HAS_BIAS``.
     :param method: One of ``METHODS``.
     :param n: Number of states.
-    :param seed: Of the memory's order, the initial values and the draws; memory and initial values
+    :param seed: Of the replay memory's order, the initial values and the sampling; the first two
         are the same for all methods.
     :return: How many updates were made, and whether the values are right after them.
     """
     random = np.random.default_rng([n, seed])
     pupil = Learner(n, HAS_BIAS[learner], random)
-    METHODS[method](pupil, memory(n, random), random)
-    return Outcome(pupil.n_updates, pupil.is_solved)
+    METHODS[method](pupil, stored_transitions(n, random), random)
+    return UpdatesNeeded(pupil.n_updates, pupil.is_solved)
 
 
 def uniform(learner: Learner, kinds: IntArray, random: np.random.Generator) -> None:

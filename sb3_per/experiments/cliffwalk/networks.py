@@ -1,4 +1,4 @@
-"""The same memory, learned by the networks of DQN and PERDQN through their own ``train``."""
+"""The same replay memory, learned by the networks of DQN and PERDQN through their own ``train``."""
 
 from typing import Any
 
@@ -9,9 +9,9 @@ from stable_baselines3.common.logger import Logger
 
 from sb3_per.algorithms.dqn import PERDQN
 from sb3_per.envs.blind_cliffwalk import BlindCliffwalk, outcome
-from sb3_per.experiments.cliffwalk.cells import Family, Outcome
 from sb3_per.experiments.cliffwalk.learner import SOLVED
-from sb3_per.experiments.cliffwalk.memory import discount, memory, true_values
+from sb3_per.experiments.cliffwalk.trials import Family, UpdatesNeeded
+from sb3_per.experiments.cliffwalk.walk import discount, stored_transitions, true_values
 from sb3_per.prioritization.sum_tree import IntArray
 
 ALGORITHMS: dict[str, type[DQN]] = {"DQN": DQN, "PERDQN": PERDQN}
@@ -26,7 +26,7 @@ _BATCH_SIZE = 32
 _FIRST_SEED = 1000
 
 
-def updates_needed(learner: str, method: str, n: int, seed: int) -> Outcome:
+def updates_needed(learner: str, method: str, n: int, seed: int) -> UpdatesNeeded:
     """
     Learn once. The steps of the environment alone are left out: what ``learn`` does around each of
     them (progress, and so beta; target network) is done here before each update.
@@ -34,20 +34,21 @@ def updates_needed(learner: str, method: str, n: int, seed: int) -> Outcome:
     :param learner: One of ``LEARNING_RATES``.
     :param method: One of ``ALGORITHMS``.
     :param n: Number of states.
-    :param seed: Of the memory's order, the network and the draws; memory and network are the same
-        for both methods.
+    :param seed: Of the replay memory's order, the network and the sampling; the first two are the
+        same for both methods.
     :return: How many updates were made, a multiple of 10, and whether the values are right then.
     """
     th.set_num_threads(1)
     model = _model(ALGORITHMS[method], n, LEARNING_RATES[learner], _FIRST_SEED + seed)
-    _fill(model, memory(n, np.random.default_rng([n, _FIRST_SEED + seed])), BlindCliffwalk(n))
+    kinds = stored_transitions(n, np.random.default_rng([n, _FIRST_SEED + seed]))
+    _fill(model, kinds, BlindCliffwalk(n))
     for n_updates in range(1, MOST_UPDATES + 1):
         model._update_current_progress_remaining(n_updates, MOST_UPDATES)
         model._on_step()
         model.train(gradient_steps=1, batch_size=_BATCH_SIZE)
         if n_updates % _STRIDE == 0 and _error(model, n) < SOLVED:
-            return Outcome(n_updates, True)
-    return Outcome(MOST_UPDATES, False)
+            return UpdatesNeeded(n_updates, True)
+    return UpdatesNeeded(MOST_UPDATES, False)
 
 
 FAMILY = Family((*LEARNING_RATES,), (*ALGORITHMS,), range(6, 15, 2), 10, updates_needed)

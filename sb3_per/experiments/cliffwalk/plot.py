@@ -4,24 +4,24 @@ import pathlib
 
 import numpy as np
 
-from sb3_per.experiments.cliffwalk import results
-from sb3_per.experiments.cliffwalk.cells import NAMES
-from sb3_per.experiments.cliffwalk.results import Spreads
+from sb3_per.experiments.cliffwalk import measurements
+from sb3_per.experiments.cliffwalk.measurements import Spreads
+from sb3_per.experiments.cliffwalk.trials import NAMES
 from sb3_per.experiments.common.command_line import NO_FIGURE
-from sb3_per.experiments.common.drawing import save_figure
+from sb3_per.experiments.common.drawing import BLUE, COLOURS, save_figure
 
 FIGURE = "cliffwalk"
-# Okabe and Ito's colours, which the colour-blind can tell apart, and a line style each for print.
+# Dashes tell the two versions of a method apart in print.
 STYLES = {
-    "uniform": ("#000000", "-"),
-    "DQN": ("#000000", "-"),
-    "PERDQN": ("#0072b2", "-"),
-    "oracle": ("#009e73", "-"),
-    "greedy": ("#cc79a7", "-"),
-    "proportional_alpha0.6": ("#0072b2", "-"),
-    "proportional_alpha1.0": ("#56b4e9", "--"),
-    "rank_alpha0.7": ("#d55e00", "-"),
-    "rank_alpha1.0": ("#e69f00", "--"),
+    "uniform": (COLOURS[0], "-"),
+    "DQN": (COLOURS[0], "-"),
+    "PERDQN": (BLUE, "-"),
+    "oracle": (COLOURS[3], "-"),
+    "greedy": (COLOURS[6], "-"),
+    "proportional_alpha0.6": (BLUE, "-"),
+    "proportional_alpha1.0": (COLOURS[2], "--"),
+    "rank_alpha0.7": (COLOURS[4], "-"),
+    "rank_alpha1.0": (COLOURS[1], "--"),
 }
 
 
@@ -36,11 +36,11 @@ def draw(spreads: Spreads, folder: pathlib.Path) -> str:
         from matplotlib.ticker import EngFormatter, NullFormatter
     except ImportError:
         return NO_FIGURE
-    learners = results.learners_of(spreads)
+    learners = measurements.learners_of(spreads)
     figure = Figure(figsize=(5 * len(learners), 4.4), layout="constrained")
     panels = figure.subplots(1, len(learners), sharey=True, squeeze=False)[0]
     for panel, learner in zip(panels, learners, strict=True):
-        for method in results.methods_of(spreads, learner):
+        for method in measurements.methods_of(spreads, learner):
             color, style = STYLES[method]
             x, median, smallest, largest = _curve(spreads, learner, method)
             panel.fill_between(x, smallest, largest, color=color, alpha=0.15, linewidth=0)
@@ -61,7 +61,7 @@ def draw(spreads: Spreads, folder: pathlib.Path) -> str:
 def _curve(spreads: Spreads, learner: str, method: str) -> np.ndarray:
     """Transitions, median, smallest and largest, for each n at which most seeds learned."""
     points = [
-        (results.n_transitions(n), spread.median, spread.smallest, spread.largest)
+        (measurements.n_transitions(n), spread.median, spread.smallest, spread.largest)
         for (of, by, n), spread in spreads.items()
         if of == learner and by == method and np.isfinite(spread.median)
     ]

@@ -14,15 +14,17 @@ def markdown(
     """
     Return a table.
 
-    :param is_aligned: Whether columns are flush right, for reading in a terminal.
+    :param is_aligned: Whether columns line up, for reading in a terminal: the first one to the
+        left, the others to the right.
     """
     lines = [[_on_one_line(text) for text in line] for line in (columns, *rows)]
-    lines.insert(1, ["-:" if is_aligned else "---"] * len(columns))
-    widths = [max(map(len, column)) if is_aligned else 0 for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "|" + "|".join(f" {text:>{width}} " for text, width in zip(line, widths, strict=True)) + "|"
-        for line in lines
-    )
+    if not is_aligned:
+        lines.insert(1, ["---"] * len(columns))
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    first, *others = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    layout = f"| {{:<{first}}} |" + "".join(f" {{:>{width}}} |" for width in others)
+    lines.insert(1, ["-" * first, *("-" * (width - 1) + ":" for width in others)])
+    return "\n".join(layout.format(*line) for line in lines)
 
 
 def _on_one_line(text: str) -> str:

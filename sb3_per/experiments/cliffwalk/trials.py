@@ -21,7 +21,7 @@ NAMES = {
 }
 
 
-class Cell(NamedTuple):
+class Trial(NamedTuple):
     """One run: who learns, from which transitions, how long a walk, which seed."""
 
     learner: str
@@ -30,7 +30,7 @@ class Cell(NamedTuple):
     seed: int
 
 
-class Outcome(NamedTuple):
+class UpdatesNeeded(NamedTuple):
     """What came of a run: updates until the values were right, or until it was given up."""
 
     updates: int
@@ -44,12 +44,12 @@ class Family(NamedTuple):
     methods: Sequence[str]
     sizes: Sequence[int]
     n_seeds: int
-    run: Callable[[str, str, int, int], Outcome]
+    run: Callable[[str, str, int, int], UpdatesNeeded]
 
-    def cells(self) -> Iterator[Cell]:
+    def trials(self) -> Iterator[Trial]:
         """All runs, those of short walks first, so that there is soon something to see."""
         for n in sorted(self.sizes):
             for seed in range(self.n_seeds):
                 for learner in self.learners:
                     for method in self.methods:
-                        yield Cell(learner, method, n, seed)
+                        yield Trial(learner, method, n, seed)

@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sb3_per.experiments.cliffwalk.cells import NAMES, Cell, Outcome
+from sb3_per.experiments.cliffwalk.trials import NAMES, Trial, UpdatesNeeded
 from sb3_per.experiments.common.tables import write_csv
 
 RESULTS = "results.csv"
 SUMMARY = "summary.csv"
 
 
-Results = dict[Cell, Outcome]
+Measurements = dict[Trial, UpdatesNeeded]
 
 
 class Spread(NamedTuple):
@@ -32,42 +32,42 @@ class Spread(NamedTuple):
 Spreads = dict[tuple[str, str, int], Spread]  # by learner, method and n
 
 
-def read(folder: pathlib.Path) -> Results:
+def read(folder: pathlib.Path) -> Measurements:
     """Return what the folder holds; nothing, if there is no file yet."""
     path = folder / RESULTS
     if not path.exists():
         return {}
     with path.open(newline="") as file:
         return {
-            Cell(row["learner"], row["method"], int(row["n"]), int(row["seed"])): Outcome(
+            Trial(row["learner"], row["method"], int(row["n"]), int(row["seed"])): UpdatesNeeded(
                 int(row["updates"]), row["solved"] == "True"
             )
             for row in csv.DictReader(file)
         }
 
 
-def write(folder: pathlib.Path, results: Results) -> None:
-    """Put all results into the folder's file, whole or not at all."""
-    rows = [(*cell, *outcome) for cell, outcome in sorted(results.items())]
-    write_csv(folder / RESULTS, (*Cell._fields, *Outcome._fields), rows)
+def write(folder: pathlib.Path, measured: Measurements) -> None:
+    """Write all measurements into the folder's file, whole or not at all."""
+    rows = [(*trial, *needed) for trial, needed in sorted(measured.items())]
+    write_csv(folder / RESULTS, (*Trial._fields, *UpdatesNeeded._fields), rows)
 
 
-def write_summary(folder: pathlib.Path, results: Results) -> None:
-    """The spread over the seeds of each learner, method and n."""
+def write_summary(folder: pathlib.Path, measured: Measurements) -> None:
+    """Write the spread over the seeds of each learner, method and n."""
     columns = ("learner", "method", "n", "transitions", "median_updates", "min", "max", "seeds")
     rows = [
         (learner, method, n, n_transitions(n), *spread)
-        for (learner, method, n), spread in spreads(results).items()
+        for (learner, method, n), spread in spreads(measured).items()
     ]
     write_csv(folder / SUMMARY, columns, rows)
 
 
-def spreads(results: Results) -> Spreads:
+def spreads(measured: Measurements) -> Spreads:
     """Return the spread over the seeds, in the order of learner, method and n."""
     updates: dict[tuple[str, str, int], list[float]] = {}
-    for cell, outcome in sorted(results.items()):
-        needed = outcome.updates if outcome.solved else np.inf
-        updates.setdefault((cell.learner, cell.method, cell.n), []).append(needed)
+    for trial, needed in sorted(measured.items()):
+        key = trial.learner, trial.method, trial.n
+        updates.setdefault(key, []).append(needed.updates if needed.solved else np.inf)
     return {
         key: Spread(float(np.median(all_)), min(all_), max(all_), len(all_))
         for key, all_ in updates.items()
@@ -85,7 +85,7 @@ def methods_of(spreads: Spreads, learner: str) -> list[str]:
 
 
 def n_transitions(n: int) -> int:
-    """Return how many transitions the memory of n states holds."""
+    """Return how many transitions the replay memory of n states holds."""
     return int(2 ** (n + 1) - 2)
 
 

@@ -1,4 +1,4 @@
-"""What a folder of results says, for the terminal and for a page."""
+"""What the measurements in a folder say, for the terminal and for a page."""
 
 import pathlib
 import sys
@@ -6,18 +6,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sb3_per.experiments.cliffwalk import plot, results
-from sb3_per.experiments.cliffwalk.cells import NAMES
-from sb3_per.experiments.cliffwalk.results import Spread, Spreads
+from sb3_per.experiments.cliffwalk import measurements, plot
+from sb3_per.experiments.cliffwalk.measurements import Spread, Spreads
+from sb3_per.experiments.cliffwalk.trials import NAMES
 from sb3_per.experiments.common.tables import markdown
 
 
 def show(folder: pathlib.Path) -> None:
     """Write a table for each learner to the terminal; a summary and the figure into the folder."""
-    known = results.read(folder)
-    results.write_summary(folder, known)
-    spreads = results.spreads(known)
-    for learner in results.learners_of(spreads):
+    known = measurements.read(folder)
+    measurements.write_summary(folder, known)
+    spreads = measurements.spreads(known)
+    for learner in measurements.learners_of(spreads):
         sys.stdout.write(f"{table(spreads, learner)}\n\n")
     sys.stdout.write(f"{plot.draw(spreads, folder)}\n")
 
@@ -28,7 +28,7 @@ def table(spreads: Spreads, learner: str) -> str:
         there are just two methods, smallest and largest too, and the ratio of the medians. A
         star marks what has fewer seeds than the rest.
     """
-    methods = results.methods_of(spreads, learner)
+    methods = measurements.methods_of(spreads, learner)
     columns = ["n", *(NAMES[method] for method in methods)]
     rows = []
     n_seeds = [spread.n_seeds for (key, _, _), spread in spreads.items() if key == learner]

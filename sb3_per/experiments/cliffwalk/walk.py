@@ -1,4 +1,4 @@
-"""The memory of BlindCliffwalk: every action sequence once; and the values to be learned."""
+"""BlindCliffwalk as learners see it: the stored transitions, and the values to be learned."""
 
 from typing import NamedTuple
 
@@ -10,8 +10,8 @@ from sb3_per.prioritization.sum_tree import FloatArray, IntArray
 
 class Transitions(NamedTuple):
     """
-    The 2n transitions that differ, by kind: ``2 * state + action``. A memory of 2^(n+1) - 2 holds
-    nothing else.
+    The 2n transitions that differ, by kind: ``2 * state + action``. A replay memory of
+    2^(n+1) - 2 transitions holds nothing else.
     """
 
     rewards: FloatArray  # (2n,)
@@ -28,10 +28,10 @@ def transitions(n: int) -> Transitions:
     )
 
 
-def memory(n: int, random: np.random.Generator) -> IntArray:
+def stored_transitions(n: int, random: np.random.Generator) -> IntArray:
     """
-    All 2^n action sequences, each run until the episode ends, in random order (Schaul et al. 2016,
-    appendix B.1).
+    Return what a replay memory holds after all 2^n action sequences, each run until the episode
+    ends, in random order (Schaul et al. 2016, appendix B.1).
 
     :return: The kind of each transition, shape (2^(n+1) - 2,); exactly one is rewarded.
     """

@@ -11,12 +11,12 @@ from tqdm import tqdm
 
 from sb3_per.buffers.prioritized import PrioritizedReplayBuffer
 from sb3_per.experiments.bench.contestants import ACTIONS, OfSB3, flat
-from sb3_per.experiments.bench.quartiles import table
+from sb3_per.experiments.common.tables import markdown
 
 BATCH = 32
 
 
-class Memory(NamedTuple):
+class SlotMemory(NamedTuple):
     """What a prioritization takes."""
 
     prioritization: str
@@ -26,7 +26,7 @@ class Memory(NamedTuple):
     )
 
 
-def measure(prioritization: str, capacity: int, n_steps: int) -> Memory:
+def measure(prioritization: str, capacity: int, n_steps: int) -> SlotMemory:
     """
     Return the bytes that a slot takes, and what an operation allocates.
 
@@ -47,7 +47,7 @@ def measure(prioritization: str, capacity: int, n_steps: int) -> Memory:
         for _ in range(4):
             full.add()
     grown = (_resident_kilobytes() - before) / 1000
-    return Memory(prioritization, (ours - plain) / capacity, grown)
+    return SlotMemory(prioritization, (ours - plain) / capacity, grown)
 
 
 def _bytes_of(make: Callable[[], Any]) -> int:
@@ -67,10 +67,10 @@ def _resident_kilobytes() -> float:
     return largest / 1000 if sys.platform == "darwin" else largest  # there it counts bytes
 
 
-def summary(found: list[Memory]) -> str:
+def summary(found: list[SlotMemory]) -> str:
     """All prioritizations as a table."""
     rows = [
         (one.prioritization, f"{one.bytes_per_slot:.1f}", f"{one.grown_megabytes:.1f}")
         for one in found
     ]
-    return table(("prioritization", "bytes a slot", "grown by, MB"), rows)
+    return markdown(("prioritization", "bytes a slot", "grown by, MB"), rows, is_aligned=True)
