@@ -1,4 +1,4 @@
-"""Which replay buffer an algorithm has, and with what options."""
+"""The replay buffer of an algorithm: its class and its options."""
 
 import warnings
 from collections.abc import Iterable
@@ -37,7 +37,7 @@ _OPTION_HINTS = {
     "beta": f"{_BETA} to the algorithm",
     **{old: f"pass {new}" for old, new in _SB2_OPTIONS.items()},
 }
-# What SB3 gives every buffer.
+# Arguments that SB3 passes to every buffer.
 _GIVEN_BY_SB3 = (
     "buffer_size",
     "observation_space",
@@ -54,7 +54,7 @@ def refuse_buffer_options(algorithm: type[Any], arguments: Iterable[str]) -> Non
     Refuse options of the buffer among the arguments of an algorithm.
 
     :param algorithm: Its class.
-    :raises ValueError: for the first option; it says where that belongs.
+    :raises ValueError: for the first option; the message says where it belongs.
     """
     own = argument_names(algorithm) or []
     known = [name for name in arguments if name in own or name not in ARGUMENT_HINTS]
@@ -65,16 +65,17 @@ def resolve_buffer_class(
     named: type[Any] | None, observation_space: spaces.Space[Any]
 ) -> type[PrioritizedReplayBuffer]:
     """
-    Return the class of buffer for these observations.
+    Return the buffer class for these observations.
 
     :param named: The user's choice; None for the default.
-    :raises ValueError: for a class without priorities, or for other observations.
+    :raises ValueError: for a class without priorities, or one for other observations.
     """
     has_dict = isinstance(observation_space, spaces.Dict)
     default = PrioritizedDictReplayBuffer if has_dict else PrioritizedReplayBuffer
     is_class = named is None or isinstance(named, type)
     require(is_class, "replay_buffer_class must be a class", named)
-    # A saved model names the class that it had, and a YAML file may serve all observation spaces.
+    # Naming the plain class is fine for Dict observations, too: a saved model names the class that
+    # it had, and one YAML file may serve all observation spaces.
     if named is None or named is PrioritizedReplayBuffer:
         return default
     if issubclass(named, PrioritizedHerReplayBuffer):
@@ -93,13 +94,13 @@ def complete_options(
     kind: type[PrioritizedReplayBuffer], given: dict[str, Any], decided: dict[str, Any]
 ) -> dict[str, Any]:
     """
-    Return the options that the buffer is made with.
+    Return the options with which the buffer is made.
 
     :param kind: The class of the buffer.
     :param given: The user's ``replay_buffer_kwargs``.
     :param decided: Options that are arguments of the algorithm, too: ``n_steps`` and ``gamma``.
-    :raises ValueError: for an option that the class does not have, for beta, and where the
-        algorithm has another value.
+    :raises ValueError: for an option that the class does not have, for beta, and for a value that
+        differs from the algorithm's argument.
     """
     require(isinstance(given, dict), "replay_buffer_kwargs must be a dict", given)
     names = argument_names(kind) or [*given]
@@ -116,7 +117,7 @@ def require_matching_buffer(buffer: PrioritizedReplayBuffer, model: OffPolicyAlg
     """
     Check that a model can learn from a buffer.
 
-    :raises ValueError: for other spaces, another number of environments, or other n-step returns.
+    :raises ValueError: if spaces, number of environments or n-step returns differ.
     """
     expected_of = {
         "n_envs": model.n_envs,
@@ -127,18 +128,18 @@ def require_matching_buffer(buffer: PrioritizedReplayBuffer, model: OffPolicyAlg
     }
     for name, expected in expected_of.items():
         value = getattr(buffer, name)
-        require(value == expected, f"the buffer's {name} must be the model's {expected}", value)
+        require(value == expected, f"the buffer's {name} must equal the model's {expected}", value)
 
 
 def adopt_options(
     given: dict[str, Any], former: PrioritizedReplayBuffer, adopted: PrioritizedReplayBuffer
 ) -> dict[str, Any]:
     """
-    Return options that would make the adopted buffer, and warn where the user had given others.
+    Return options that make a buffer like the adopted one; warn about options that the user set.
 
     :param given: The user's ``replay_buffer_kwargs``.
-    :param former: The buffer that was made with them.
-    :param adopted: The buffer that takes its place.
+    :param former: The buffer that was made with these options.
+    :param adopted: The buffer that replaces it.
     """
     if type(former) is not type(adopted):
         return given  # another class may choose its options itself

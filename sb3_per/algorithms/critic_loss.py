@@ -1,14 +1,14 @@
 """
 Prioritized critics without copies of ``train``.
 
-SB3's ``train`` finds its loss function under a global name. Here the same function, code and all,
-runs with globals in which that name is a loss that weights its gradient and gives the buffer the TD
-errors. SB3's module stays as it is, and changes of SB3's ``train`` need no change here. Two checks
-raise an error where a version of SB3 computes its loss in another way: the name has to occur in the
-code, and the loss has to be computed a known number of times in each gradient step.
+SB3's ``train`` looks up its loss function under a global name. This module runs the same code with
+other globals: there, the name is a loss function that weights its gradient and passes the TD errors
+to the buffer. SB3's module stays as it is, and changes in SB3's ``train`` need no change here. Two
+checks raise an error if a version of SB3 computes its loss in another way: the code must use the
+name, and it must compute the loss a known number of times in each gradient step.
 
-Hooks on the critic would see gradients, and from those of Huber and quantile losses the TD error
-cannot be told. A patch of SB3's module would reach other models in the process.
+Hooks on the critic would not do: they see gradients, and the gradient of a Huber or quantile loss
+does not determine the TD error. A patch of SB3's module would affect other models in the process.
 """
 
 import functools
@@ -29,7 +29,7 @@ KNOWN_VERSIONS = "stable-baselines3 and sb3-contrib 2.8.0 and 2.9.2 are known to
 
 # SB3 logs the loss itself.
 CRITIC_METRICS = Metrics._fields[1:]
-# Where a quantile loss is linear, and how large its gradient is, does not follow from the TD error.
+# The TD error does not determine where a quantile loss is linear and how large its gradient is.
 DISTRIBUTIONAL_METRICS = ("td_error", "weight_mean", "effective_sample_size")
 
 Loss = Callable[..., th.Tensor]
@@ -37,7 +37,7 @@ TDErrors = Callable[[th.Tensor, th.Tensor], th.Tensor]
 
 
 class SampledBatches:
-    """The replay buffer as SB3's ``train`` sees it; notes the last batch."""
+    """Stands in for the replay buffer in SB3's ``train`` and remembers the last batch."""
 
     def __init__(self, buffer: PrioritizedReplayBuffer) -> None:
         self.buffer = buffer
@@ -58,17 +58,17 @@ class SampledBatches:
 
 class WeightedLoss:
     """
-    A loss function whose gradient is weighted, and that gives the buffer the TD errors.
+    A loss function that weights its gradient and passes the TD errors to the buffer.
 
-    It returns what the loss function returns, so what SB3 logs is not weighted. For a mean over
-    samples, weighting the gradient of the current values is weighting each sample's loss.
+    It returns the unweighted loss, which SB3 logs. The loss is a mean over samples, so weighting
+    the gradient of the current values has the same effect as weighting each sample's loss.
 
     :param loss: The loss function, of the current values and their target.
-    :param td_errors: What the TD errors of these are, (B, n).
+    :param td_errors: The function that returns their TD errors, (B, n).
     :param n_calls: How often the loss is computed in each gradient step: once for each critic, or
         once for all. A sample's priority comes from the mean of abs(TD error) over all critics.
-    :param batches: What the values were computed from.
-    :param loss_threshold: Where the loss turns from quadratic to linear, for the metrics.
+    :param batches: The batches from which the values are computed.
+    :param loss_threshold: The abs(TD error) at which the loss turns linear, for the metrics.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class WeightedLoss:
         return self._loss(current, target, *args, **kwargs)
 
     def _update_priorities(self, batch: PrioritizedReplayBufferSamples) -> None:
-        # Before `backward`: TD errors that are not finite raise while the networks are still whole.
+        # Before `backward`: TD errors that are not finite raise while the networks are intact.
         errors = th.cat(self._errors, dim=1).mean(dim=1).cpu().numpy()  # (B,)
         self._batches.buffer.update_priorities(batch.slots, errors)
         weights = batch.weights.cpu().numpy().ravel()
@@ -130,9 +130,9 @@ class WeightedLoss:
 
 class PrioritizedCriticAlgorithm(PrioritizedAlgorithm):
     """
-    A prioritized algorithm that learns by SB3's own ``train``, with a loss that is weighted.
+    A prioritized algorithm that runs SB3's own ``train`` with a weighted loss.
 
-    Its actor and its entropy coefficient, if it has them, learn from the same batch, unweighted.
+    Its actor and its entropy coefficient, if any, learn from the same batch without weights.
     """
 
     # How ``train`` finds the loss function: a global name, or an attribute of a global name.
@@ -141,7 +141,7 @@ class PrioritizedCriticAlgorithm(PrioritizedAlgorithm):
 
     @staticmethod
     def td_errors(current: th.Tensor, target: th.Tensor) -> th.Tensor:
-        """Return the TD errors of what ``train`` gives its loss, (B, n_critics) or (B, 1)."""
+        """Return the TD errors for the arguments of the loss, (B, n_critics) or (B, 1)."""
         return target - current
 
     def _n_losses(self) -> int:
@@ -149,7 +149,7 @@ class PrioritizedCriticAlgorithm(PrioritizedAlgorithm):
         return 1
 
     def _replace_loss(self, loss: Loss) -> Loss:
-        """Return the loss to minimise instead of that of ``train``."""
+        """Return the loss function to minimise, given the loss function of ``train``."""
         return loss
 
     def _setup_model(self) -> None:
@@ -183,9 +183,9 @@ class PrioritizedQuantileAlgorithm(PrioritizedCriticAlgorithm):
     """
     A prioritized algorithm whose critic estimates quantiles.
 
-    A TD error is the mean of the target distribution minus that of the current one. So it has the
-    unit of returns, as in DQN, and options such as ``td_error_clip`` mean the same. (The loss of a
-    sample, which others use as its priority, stays above 0 where returns are random.)
+    A TD error is the mean of the target distribution minus the mean of the current one. It has the
+    unit of returns, as in DQN, so options such as ``td_error_clip`` mean the same. Some libraries
+    use the loss of a sample as its priority, but that loss stays above 0 if returns are random.
     """
 
     loss_name = "quantile_huber_loss"
@@ -206,7 +206,7 @@ def with_global(function: types.FunctionType, name: str, replacement: object) ->
     """
     Return a copy of a function that finds another object under a global name.
 
-    :param name: "name", or "name.attribute": then the other attributes stay the same.
+    :param name: "name" or "name.attribute"; other attributes of the name stay the same.
     """
     name, _, attribute = name.partition(".")
     if attribute:
@@ -223,7 +223,7 @@ def with_global(function: types.FunctionType, name: str, replacement: object) ->
 
 
 def lookup_global(function: types.FunctionType, name: str) -> Any:
-    """Return what a function finds under "name" or "name.attribute"."""
+    """Return the object that a function finds under "name" or "name.attribute"."""
     first, *attributes = name.split(".")
     return functools.reduce(getattr, attributes, function.__globals__[first])
 
@@ -239,7 +239,7 @@ def require_global(function: types.FunctionType, name: str) -> None:
 
 @functools.lru_cache
 def names_in(code: types.CodeType) -> frozenset[str]:
-    """Return the global names and attributes in a function's code, generators in it included."""
+    """Return the global names and attributes in a function's code, including nested functions."""
     inner = [names_in(each) for each in code.co_consts if isinstance(each, types.CodeType)]
     return frozenset(code.co_names).union(*inner)
 

@@ -20,8 +20,8 @@ class PERCrossQ(PrioritizedSquaredLossAlgorithm, CrossQ):
 
     The loss of the critics is weighted by the importance-sampling weights; a transition's priority
     comes from the mean of abs(TD error) over the critics. The actor and the entropy coefficient
-    learn from the same batch, unweighted, and batch normalization counts it unweighted.
-    ``train/critic_loss`` is that of sb3-contrib, not weighted.
+    learn from the same batch without weights, and batch normalization ignores the weights, too.
+    ``train/critic_loss`` is logged as in sb3-contrib, without weights.
 
     The arguments of ``CrossQ`` come first, in its order, and mean the same.
     ``replay_buffer_kwargs`` takes the options of ``PrioritizedReplayBuffer``; ``n_steps`` and
@@ -32,7 +32,7 @@ class PERCrossQ(PrioritizedSquaredLossAlgorithm, CrossQ):
     :param beta_fraction: Part of the training over which beta moves linearly, in (0, 1].
     :param loss: ``"mse"``, the base's squared loss, or ``"huber"``: the same up to a threshold of
         abs(TD error), then linear. The threshold is 1, or LAP's with ``prioritization="lap"``.
-    :raises ValueError: for an unknown argument, one out of its range, or a replay buffer without
+    :raises ValueError: for an unknown argument, a value out of range, or a replay buffer without
         priorities.
     :raises RuntimeError: if ``CrossQ.train`` of this version cannot be given a weighted loss.
     """

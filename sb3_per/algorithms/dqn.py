@@ -1,4 +1,4 @@
-"""DQN with prioritized replay: a weighted loss, and TD errors for the buffer."""
+"""DQN with prioritized replay: it weights its loss and passes TD errors to the buffer."""
 
 import inspect
 from typing import Any
@@ -24,10 +24,10 @@ class PERDQN(PrioritizedAlgorithm, DQN):
     https://arxiv.org/abs/1511.05952, algorithm 1; their Double Q-learning is an option).
 
     Each gradient step samples a batch by priority, weights its Huber loss by the
-    importance-sampling weights, and gives the buffer the new TD errors. Everything else is as in
-    ``DQN``, with two exceptions: the buffer has a random stream of its own, and Adam is torch's
-    fused one (the same formula, rounded differently), unless ``policy_kwargs`` has
-    ``optimizer_kwargs=dict(fused=False)``.
+    importance-sampling weights, and passes the new TD errors to the buffer. Everything else is as
+    in ``DQN``, with two exceptions. The buffer has its own random generator. The optimizer is
+    torch's fused Adam, which is the same formula, rounded differently; turn it off with
+    ``policy_kwargs=dict(optimizer_kwargs=dict(fused=False))``.
 
     The arguments of ``DQN`` come first, in its order, and mean the same. ``replay_buffer_kwargs``
     takes the options of ``PrioritizedReplayBuffer``; ``n_steps`` and ``gamma`` reach the buffer.
@@ -37,7 +37,7 @@ class PERDQN(PrioritizedAlgorithm, DQN):
     :param beta_fraction: Part of the training over which beta moves linearly, in (0, 1].
     :param double_q: Use Double Q-learning (van Hasselt et al. 2016): the online network chooses the
         next action, the target network evaluates it.
-    :raises ValueError: for an unknown argument, one out of its range, or a replay buffer without
+    :raises ValueError: for an unknown argument, a value out of range, or a replay buffer without
         priorities.
     """
 
@@ -118,12 +118,12 @@ class PERDQN(PrioritizedAlgorithm, DQN):
 
     def _prefer_fused_adam(self) -> None:
         """
-        Let Adam and AdamW update all parameters in one kernel, unless the user has chosen.
+        Let Adam and AdamW update all parameters in one kernel, unless the user has chosen another.
 
         It is the same formula, rounded differently; for small networks a step takes a third of the
         time. The user's dicts stay as they are.
         """
-        # A policy class that does not name its optimizer may have another one: it keeps that.
+        # A policy class without an argument `optimizer_class` keeps its optimizer, whatever it is.
         parameter = inspect.signature(self.policy_class.__init__).parameters.get("optimizer_class")
         optimizer = self.policy_kwargs.get("optimizer_class", parameter and parameter.default)
         options = self.policy_kwargs.get("optimizer_kwargs") or {}
@@ -153,9 +153,9 @@ class PERDQN(PrioritizedAlgorithm, DQN):
         for parameter in parameters:  # `optimizer.zero_grad()` takes 20 us longer
             parameter.grad = None
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        # After `backward` has been launched: on a GPU this copy waits for all that came before.
+        # After `backward` has been launched: on a GPU this copy waits for all work before it.
         on_host = td_errors.cpu().numpy()  # (B, 1)
-        # Before the step: TD errors that are not finite raise while the network is still whole.
+        # Before the step: TD errors that are not finite raise while the network is intact.
         self.replay_buffer.update_priorities(batch.slots, on_host)
         # Not `policy.parameters()`: walking through all modules takes longer than clipping.
         clip_gradients(parameters, self.max_grad_norm)
@@ -169,7 +169,7 @@ class PERDQN(PrioritizedAlgorithm, DQN):
         q_values = self.q_net(batch.observations).gather(
             dim=1, index=batch.actions.long()
         )  # (B, 1)
-        # The weight belongs outside of the Huber loss: inside it would move the point where the
+        # The weight belongs outside of the Huber loss: inside, it would move the point where the
         # loss turns linear.
         losses = F.smooth_l1_loss(q_values, targets, reduction="none")  # (B, 1)
         return (batch.weights * losses).mean(), targets - q_values.detach()
@@ -197,10 +197,10 @@ def clip_gradients(parameters: list[th.nn.Parameter], max_norm: float) -> None:
     """
     Scale gradients down to a norm, as ``th.nn.utils.clip_grad_norm_`` does, bit for bit.
 
-    That function multiplies all gradients by 1 where nothing is to be clipped, which takes three
-    times as long as finding that out.
+    If no clipping is needed, torch's function still multiplies all gradients by 1. That takes three
+    times as long as the check.
 
-    :param parameters: Those without a gradient are left out.
+    :param parameters: The parameters; those without a gradient are skipped.
     :param max_norm: The largest Euclidean norm of all gradients together.
     """
     gradients = [each.grad for each in parameters if each.grad is not None]

@@ -1,4 +1,4 @@
-"""What is logged of a gradient step."""
+"""The metrics of a gradient step."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 
 class Metrics(NamedTuple):
-    """Below ``train/`` in the log."""
+    """The metrics of a gradient step, logged as ``train/<name>``."""
 
     loss: float
     td_error: float
@@ -31,17 +31,17 @@ def metrics_of(
 
     - ``effective_sample_size`` is (sum w)^2 / (B sum w^2), 0 where all weights are 0;
     - ``linear_loss_share`` is the share of samples with abs(d) > t, 0 without a threshold;
-    - ``gradient_noise_ratio`` is mean(w^2 g^2) / (mean(w g^2) mean(w)): for beta = 1 an estimate of
-      the second moment of the gradient over that of uniform sampling, below 1 where prioritization
-      makes the gradient less noisy. The mean weight makes it independent of how weights are
-      normalized. It is 1 where all gradients are 0.
+    - ``gradient_noise_ratio`` is mean(w^2 g^2) / (mean(w g^2) mean(w)). For beta = 1 it estimates
+      the second moment of the gradient, divided by the second moment under uniform sampling: below
+      1, prioritization makes the gradient less noisy. The mean weight makes the ratio independent
+      of how weights are normalized. The ratio is 1 if all gradients are 0.
 
     :param loss: Mean of weight * loss.
     :param td_errors: Target minus Q, on the host, shape (B,).
     :param weights: Importance-sampling weights, on the host, shape (B,).
-    :param loss_threshold: Where the loss turns from quadratic to linear; None if nowhere.
+    :param loss_threshold: The abs(TD error) at which the loss turns linear; None if it never does.
     """
-    weights = weights.astype(np.float64)  # squares of float32 may be too small for it
+    weights = weights.astype(np.float64)  # squares of small weights can underflow in float32
     sizes = np.abs(td_errors)
     n, total, squares = len(weights), float(weights.sum()), float(weights @ weights)
     is_linear = np.zeros(n, dtype=np.bool_)

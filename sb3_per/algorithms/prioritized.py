@@ -1,4 +1,4 @@
-"""What all prioritized algorithms share: their buffer, and the schedule of beta."""
+"""The base of all prioritized algorithms: it keeps their buffer and the schedule of beta."""
 
 import io
 import os
@@ -30,16 +30,16 @@ SelfPrioritized = TypeVar("SelfPrioritized", bound="PrioritizedAlgorithm")
 
 
 class UnsupportedActionsError(ValueError, AssertionError):
-    """An algorithm cannot have the actions of an environment; SB3 raises an AssertionError."""
+    """Raised for actions that an algorithm does not support; SB3 raises an AssertionError."""
 
 
 class PrioritizedAlgorithm(OffPolicyAlgorithm):
     """
     The part of a prioritized algorithm that does not depend on how the algorithm learns.
 
-    A mixin, to be named before the algorithm of SB3: ``class PERDQN(PrioritizedAlgorithm, DQN)``.
-    It makes the buffer, keeps beta's schedule, seeds, loads and logs. The algorithm itself weights
-    its loss and gives the buffer the TD errors.
+    It is a mixin; name it before the algorithm of SB3: ``class PERDQN(PrioritizedAlgorithm, DQN)``.
+    It makes the buffer, keeps beta's schedule, sets seeds, loads models and logs metrics. The
+    algorithm itself weights its loss and passes the TD errors to the buffer.
 
     :param args: The arguments of the algorithm of SB3.
     :param beta_initial: Exponent of the importance-sampling weights at the start, in [0, 1].
@@ -57,9 +57,9 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
     @property
     def loss_threshold(self) -> float | None:
         """
-        Return where the loss turns from quadratic to linear; None if it is quadratic everywhere.
+        Return the abs(TD error) at which the loss turns linear; None if it is quadratic everywhere.
 
-        It is what ``td_error_clip="loss"`` stands for.
+        ``td_error_clip="loss"`` stands for this value.
         """
         return None
 
@@ -81,9 +81,9 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             if "action spaces" not in str(error):
                 raise
             name, space = type(self).__name__, self.action_space
-            rule = f"{name} must be used with other actions: PERDQN and PERQRDQN have Discrete ones"
-            raise UnsupportedActionsError(f"{rule}, all others Box, got {space}") from error
-        # Only here, since a model that is loaded to act may have a buffer of one transition.
+            rule = f"{name} does not support these actions: PERDQN and PERQRDQN need Discrete"
+            raise UnsupportedActionsError(f"{rule}, all others need Box, got {space}") from error
+        # Checked only here, since a model that is loaded to act may have a buffer for one slot.
         if self.replay_buffer is not None:
             self._require_batches_to_fit()
 
@@ -131,7 +131,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         *args: Any,
         **kwargs: Any,
     ) -> tuple[int, BaseCallback]:
-        # SB3's own condition for a reset of the environments, of which it leaves no other trace.
+        # SB3 resets the environments on this condition, and leaves no other trace of the reset.
         is_reset = reset_num_timesteps or self._last_obs is None
         ready = super()._setup_learn(
             total_timesteps, callback, reset_num_timesteps, *args, **kwargs
@@ -181,12 +181,12 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         self, path: str | pathlib.Path | io.BufferedIOBase, truncate_last_traj: bool = True
     ) -> None:
         """
-        Load a buffer as SB3 does; priorities and random stream continue where they were saved.
+        Load a buffer as SB3 does, with its priorities and the state of its random generator.
 
-        :raises ValueError: if the file does not hold a buffer with priorities of the model's shape;
-            the model keeps its own.
+        :raises ValueError: if the file does not hold a buffer with priorities that fits the model;
+            the model keeps its own buffer then.
         """
-        own: Any = getattr(self, "replay_buffer", None)  # users delete it first, to save memory
+        own: Any = getattr(self, "replay_buffer", None)  # users may delete it to save memory
         try:
             super().load_replay_buffer(path, truncate_last_traj)
             loaded = self.replay_buffer
@@ -194,7 +194,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             raise ValueError(str(error)) from error
         except (EOFError, pickle.UnpicklingError) as error:
             raise ValueError(
-                f"{path} must be a whole file of save_replay_buffer (load_buffer reads those of "
+                f"{path} must be a whole file of save_replay_buffer (use load_buffer for files of "
                 f"save_buffer): {error}"
             ) from error
         finally:
@@ -203,16 +203,15 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
 
     def use_replay_buffer(self, buffer: PrioritizedReplayBuffer) -> None:
         """
-        Continue with another buffer, whose options, priorities and random stream come with it.
+        Continue with another buffer, with its options, its priorities and its random generator.
 
-        ``buffer_size`` and ``replay_buffer_kwargs`` follow the buffer, with a warning where they
-        were others.
-        During a run, the episodes at the buffer's end are treated as truncated: the model's
-        environments are in other episodes.
+        ``buffer_size`` and ``replay_buffer_kwargs`` take the buffer's values, with a warning if you
+        had set others. During a run, the last episodes in the buffer are treated as truncated,
+        because the model's environments are in other episodes.
 
-        :param buffer: For example from ``sb3_per.load_buffer``.
-        :raises ValueError: if the buffer has no priorities or another shape; the model keeps its
-            own.
+        :param buffer: A buffer, for example from ``sb3_per.load_buffer``.
+        :raises ValueError: if the buffer has no priorities or does not fit the model; the model
+            keeps its own buffer then.
         """
         rule = "use_replay_buffer needs a buffer with priorities"
         is_path = isinstance(buffer, str | os.PathLike)
@@ -231,7 +230,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
                 stacklevel=2,
             )
             self.buffer_size = buffer.n_slots
-        # A model that is saved and loaded makes a buffer with such options again.
+        # When the model is saved and loaded, it makes a new buffer with these options.
         self.replay_buffer_kwargs = adopt_options(
             self.replay_buffer_kwargs, self.replay_buffer, buffer
         )
@@ -240,15 +239,15 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
 
     @staticmethod
     def _end_episodes_of(buffer: PrioritizedReplayBuffer) -> None:
-        # Where no return crosses from one episode to the next one, the marks would change nothing.
-        # Memory-optimised storage loses the last next observation when the next episode begins.
+        # With one-step returns, the marks would change nothing, except in memory-optimised storage:
+        # it loses the last next observation when the next episode begins.
         if buffer.n_steps > 1 or buffer.optimize_memory_usage:
             buffer.end_episodes()
 
     def set_random_seed(self, seed: int | None = None) -> None:
-        """Set all seeds as SB3 does, and that of the buffer's random stream."""
+        """Set all seeds as SB3 does, and seed the buffer's random generator."""
         super().set_random_seed(seed)
-        if seed is not None and self.replay_buffer is not None:  # there is none while it is built
+        if seed is not None and self.replay_buffer is not None:  # None while the model is built
             self.replay_buffer.generator = np.random.default_rng(seed)
 
     @classmethod
@@ -278,6 +277,6 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
                 raise
             name = cls.__name__
             raise ValueError(
-                f"{path} must be a file of {name}.save (load_checkpoint reads checkpoints, "
-                "load_buffer reads files of save_buffer)"
+                f"{path} must be a file of {name}.save (use load_checkpoint for checkpoints, "
+                "load_buffer for files of save_buffer)"
             ) from error

@@ -18,8 +18,8 @@ class PERQRDQN(PrioritizedQuantileAlgorithm, QRDQN):
     Quantile Regression DQN with prioritized experience replay.
 
     The quantile loss is weighted by the importance-sampling weights. A transition's TD error is the
-    difference of the means of target and current distribution. ``train/loss`` is that of
-    sb3-contrib, not weighted.
+    mean of the target distribution minus the mean of the current one. ``train/loss`` is logged as
+    in sb3-contrib, without weights.
 
     The arguments of ``QRDQN`` come first, in its order, and mean the same.
     ``replay_buffer_kwargs`` takes the options of ``PrioritizedReplayBuffer``; ``n_steps`` and
@@ -28,7 +28,7 @@ class PERQRDQN(PrioritizedQuantileAlgorithm, QRDQN):
     :param beta_initial: Exponent of the importance-sampling weights at the start, in [0, 1].
     :param beta_final: The same at the end of the annealing, in [0, 1].
     :param beta_fraction: Part of the training over which beta moves linearly, in (0, 1].
-    :raises ValueError: for an unknown argument, one out of its range, or a replay buffer without
+    :raises ValueError: for an unknown argument, a value out of range, or a replay buffer without
         priorities.
     :raises RuntimeError: if ``QRDQN.train`` of this version cannot be given a weighted loss.
     """

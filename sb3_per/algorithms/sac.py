@@ -20,7 +20,8 @@ class PERSAC(PrioritizedSquaredLossAlgorithm, SAC):
 
     The loss of the critics is weighted by the importance-sampling weights; a transition's priority
     comes from the mean of abs(TD error) over the critics. The actor and the entropy coefficient
-    learn from the same batch, unweighted. ``train/critic_loss`` is SB3's, not weighted.
+    learn from the same batch without weights. ``train/critic_loss`` is logged as in SB3, without
+    weights.
 
     The arguments of ``SAC`` come first, in its order, and mean the same.
     ``replay_buffer_kwargs`` takes the options of ``PrioritizedReplayBuffer``; ``n_steps`` and
@@ -31,7 +32,7 @@ class PERSAC(PrioritizedSquaredLossAlgorithm, SAC):
     :param beta_fraction: Part of the training over which beta moves linearly, in (0, 1].
     :param loss: ``"mse"``, the base's squared loss, or ``"huber"``: the same up to a threshold of
         abs(TD error), then linear. The threshold is 1, or LAP's with ``prioritization="lap"``.
-    :raises ValueError: for an unknown argument, one out of its range, or a replay buffer without
+    :raises ValueError: for an unknown argument, a value out of range, or a replay buffer without
         priorities.
     :raises RuntimeError: if ``SAC.train`` of this version cannot be given a weighted loss.
     """

@@ -1,4 +1,4 @@
-"""Prioritized actor-critics whose base has a squared loss: that loss, or a Huber loss."""
+"""Prioritized actor-critics with the squared loss of their base, or with a Huber loss."""
 
 from typing import Any
 
@@ -15,11 +15,11 @@ DEFAULT_THRESHOLD = 1.0
 
 class PrioritizedSquaredLossAlgorithm(PrioritizedCriticAlgorithm):
     """
-    A prioritized algorithm whose critics minimise a mean squared error, once for each critic.
+    A prioritized algorithm whose base computes a mean squared error for each critic.
 
     :param args: The arguments of the algorithm of SB3.
     :param loss: ``"mse"``, the base's loss, or ``"huber"``: the same up to the threshold, then
-        linear. The threshold is that of ``prioritization="lap"``, and 1 with others.
+        linear. The threshold is LAP's with ``prioritization="lap"``, and 1 otherwise.
     :param kwargs: The other arguments of ``PrioritizedAlgorithm``.
     """
 
@@ -37,10 +37,10 @@ class PrioritizedSquaredLossAlgorithm(PrioritizedCriticAlgorithm):
 
     @property
     def loss_threshold(self) -> float | None:
-        """Return where the loss turns from quadratic to linear; None for the squared loss."""
+        """Return the abs(TD error) at which the loss turns linear; None for the squared loss."""
         if self.loss == "mse":
             return None
-        # There is no buffer yet while one is made.
+        # The attribute does not exist before the buffer is made.
         buffer = getattr(self, "replay_buffer", None)
         if buffer is not None and isinstance(buffer.prioritization, LossAdjusted):
             return buffer.prioritization.floor
@@ -60,9 +60,9 @@ def huber_loss(threshold: float) -> Loss:
     Return the mean Huber loss that equals the mean squared error up to the threshold.
 
     Beyond it, a sample's loss is 2 * threshold * abs(TD error) - threshold^2. It is twice torch's
-    ``huber_loss``, so learning rates and ``max_grad_norm`` mean what they mean in SB3.
+    ``huber_loss``, so learning rates and ``max_grad_norm`` mean the same as in SB3.
 
-    :param threshold: Of abs(TD error), > 0.
+    :param threshold: The abs(TD error) at which the loss turns linear, > 0.
     """
 
     def loss(current: th.Tensor, target: th.Tensor) -> th.Tensor:

@@ -19,8 +19,8 @@ class PERTD3(PrioritizedSquaredLossAlgorithm, TD3):
     Twin Delayed DDPG with prioritized experience replay.
 
     The loss of the critics is weighted by the importance-sampling weights; a transition's priority
-    comes from the mean of abs(TD error) over the critics. The actor learns from the same batch,
-    unweighted. ``train/critic_loss`` is SB3's, not weighted.
+    comes from the mean of abs(TD error) over the critics. The actor learns from the same batch
+    without weights. ``train/critic_loss`` is logged as in SB3, without weights.
 
     The arguments of ``TD3`` come first, in its order, and mean the same.
     ``replay_buffer_kwargs`` takes the options of ``PrioritizedReplayBuffer``; ``n_steps`` and
@@ -31,7 +31,7 @@ class PERTD3(PrioritizedSquaredLossAlgorithm, TD3):
     :param beta_fraction: Part of the training over which beta moves linearly, in (0, 1].
     :param loss: ``"mse"``, the base's squared loss, or ``"huber"``: the same up to a threshold of
         abs(TD error), then linear. The threshold is 1, or LAP's with ``prioritization="lap"``.
-    :raises ValueError: for an unknown argument, one out of its range, or a replay buffer without
+    :raises ValueError: for an unknown argument, a value out of range, or a replay buffer without
         priorities.
     :raises RuntimeError: if ``TD3.train`` of this version cannot be given a weighted loss.
     """
@@ -108,7 +108,7 @@ class PERDDPG(PrioritizedSquaredLossAlgorithm, DDPG):
     Deep Deterministic Policy Gradient with prioritized experience replay.
 
     The loss of the critic is weighted by the importance-sampling weights. The actor learns from the
-    same batch, unweighted. ``train/critic_loss`` is SB3's, not weighted.
+    same batch without weights. ``train/critic_loss`` is logged as in SB3, without weights.
 
     The arguments of ``DDPG`` come first, in its order, and mean the same.
     ``replay_buffer_kwargs`` takes the options of ``PrioritizedReplayBuffer``; ``n_steps`` and
@@ -119,7 +119,7 @@ class PERDDPG(PrioritizedSquaredLossAlgorithm, DDPG):
     :param beta_fraction: Part of the training over which beta moves linearly, in (0, 1].
     :param loss: ``"mse"``, the base's squared loss, or ``"huber"``: the same up to a threshold of
         abs(TD error), then linear. The threshold is 1, or LAP's with ``prioritization="lap"``.
-    :raises ValueError: for an unknown argument, one out of its range, or a replay buffer without
+    :raises ValueError: for an unknown argument, a value out of range, or a replay buffer without
         priorities.
     :raises RuntimeError: if ``DDPG.train`` of this version cannot be given a weighted loss.
     """

@@ -19,10 +19,10 @@ class PERTQC(PrioritizedQuantileAlgorithm, TQC):
     Truncated Quantile Critics with prioritized experience replay.
 
     The loss of the critics is weighted by the importance-sampling weights. A transition's TD error
-    is the difference of the means of target and current distribution, and its priority comes from
-    the mean of abs(TD error) over the critics. The target's largest quantiles are dropped, so its
-    mean is a little lower. The actor and the entropy coefficient learn from the same batch,
-    unweighted. ``train/critic_loss`` is that of sb3-contrib, not weighted.
+    is the mean of the target distribution minus the mean of the current one; its priority comes
+    from the mean of abs(TD error) over the critics. TQC drops the target's largest quantiles, so
+    the target's mean is a little lower. The actor and the entropy coefficient learn from the same
+    batch without weights. ``train/critic_loss`` is logged as in sb3-contrib, without weights.
 
     The arguments of ``TQC`` come first, in its order, and mean the same.
     ``replay_buffer_kwargs`` takes the options of ``PrioritizedReplayBuffer``; ``n_steps`` and
@@ -31,7 +31,7 @@ class PERTQC(PrioritizedQuantileAlgorithm, TQC):
     :param beta_initial: Exponent of the importance-sampling weights at the start, in [0, 1].
     :param beta_final: The same at the end of the annealing, in [0, 1].
     :param beta_fraction: Part of the training over which beta moves linearly, in (0, 1].
-    :raises ValueError: for an unknown argument, one out of its range, or a replay buffer without
+    :raises ValueError: for an unknown argument, a value out of range, or a replay buffer without
         priorities.
     :raises RuntimeError: if ``TQC.train`` of this version cannot be given a weighted loss.
     """

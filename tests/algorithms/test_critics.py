@@ -314,7 +314,7 @@ def test_a_buffer_without_priorities_is_refused(kind, buffer_class):
 @EACH
 def test_actions_of_another_kind_are_refused_before_anything_is_built(kind, monkeypatch):
     monkeypatch.setattr(kind, "_setup_model", None)
-    rule = "must be used with other actions: PERDQN and PERQRDQN have Discrete ones, all others Box"
+    rule = "does not support these actions: PERDQN and PERQRDQN need Discrete, all others need Box"
 
     with pytest.raises(ValueError, match=f"{kind.__name__} {rule}, got (Box|Discrete)"):
         make(kind, Point(discrete=not is_discrete(kind)))

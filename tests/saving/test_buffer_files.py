@@ -329,9 +329,9 @@ def test_a_file_of_save_replay_buffer_is_told_what_reads_it(tmp_path):
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"n_steps": 3}, "n_steps must be the model's 1, got 3"),
-        ({"n_envs": 2}, "n_envs must be the model's 1, got 2"),
-        ({}, "observation_space must be the model's"),
+        ({"n_steps": 3}, "n_steps must equal the model's 1, got 3"),
+        ({"n_envs": 2}, "n_envs must equal the model's 1, got 2"),
+        ({}, "observation_space must equal the model's"),
     ],
 )
 def test_a_model_refuses_a_buffer_that_does_not_fit(options, complaint, path):

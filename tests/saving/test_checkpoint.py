@@ -297,7 +297,7 @@ def test_an_environment_that_refuses_early_resets_goes_on(tmp_path):
 def test_other_numbers_of_environments_are_refused(tmp_path):
     save_checkpoint(make(kind=PERDQN), tmp_path / "checkpoint")
 
-    with pytest.raises(ValueError, match="n_envs must be the model's 2, got 1"):
+    with pytest.raises(ValueError, match="n_envs must equal the model's 2, got 1"):
         load_checkpoint(tmp_path / "checkpoint", make_vec_env(Corridor, n_envs=2), "cpu")
 
 
@@ -514,9 +514,11 @@ def test_a_model_that_its_buffer_no_longer_fits_is_not_stored(tmp_path):
     model = make(kind=PERDQN, n_steps=3)
     model.gamma = 0.5  # of which the buffer's returns know nothing
 
-    with pytest.raises(ValueError, match=r"the buffer's gamma must be the model's 0.5, got 0.99"):
+    with pytest.raises(
+        ValueError, match=r"the buffer's gamma must equal the model's 0.5, got 0.99"
+    ):
         save_checkpoint(model, tmp_path / "checkpoint.ckpt")
-    with pytest.raises(ValueError, match=r"the buffer's gamma must be the model's 0.5"):
+    with pytest.raises(ValueError, match=r"the buffer's gamma must equal the model's 0.5"):
         model.learn(50, callback=CheckpointCallback(50, tmp_path))
     assert model.num_timesteps == 0
     assert not names_in(tmp_path)
