@@ -45,7 +45,7 @@ __all__ = [
     "save_checkpoint",
 ]
 
-# The module of each public name, imported when the name is first asked for.
+# The module of each public name, imported when the name is first used.
 _MODULES = {
     "PERCrossQ": "algorithms.crossq",
     "PERDDPG": "algorithms.td3",
@@ -71,8 +71,8 @@ resolve_moved_modules()
 
 
 def __getattr__(name: str) -> Any:
-    # Only when a name is asked for: gymnasium before 1.0 imports `sb3_per.envs` in the middle of
-    # its own import. Torch would cost seconds there, and SB3 needs all of gymnasium.
+    # Modules are imported only when a name is used: gymnasium before 1.0 imports `sb3_per.envs` in
+    # the middle of its own import. Torch would take seconds there, and SB3 needs all of gymnasium.
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

@@ -1,4 +1,4 @@
-"""``python -m sb3_per``."""
+"""Run the command ``sb3-per`` as ``python -m sb3_per``."""
 
 from sb3_per.cli import main
 

@@ -1,4 +1,4 @@
-"""``python -m sb3_per <command>``: RL-Zoo's commands with our algorithms, and commands of ours."""
+"""The command ``sb3-per``: RL-Zoo's commands with our algorithms, and our own commands."""
 
 import argparse
 import importlib
@@ -14,9 +14,9 @@ from sb3_per.extras import install
 
 class Command(NamedTuple):
     """
-    A word after ``sb3-per``. Its module is imported only when it is asked for.
+    A command of ``sb3-per``. Its module is imported only when the command runs.
 
-    Invariant: whatever runs reads its arguments from ``sys.argv``, behind the first.
+    Every command reads its arguments from ``sys.argv[1:]``.
     """
 
     what: str
@@ -25,7 +25,7 @@ class Command(NamedTuple):
     needs: tuple[str, ...] = ()  # modules that a bare install lacks
 
 
-# The extra of ours that brings a module which a bare install lacks.
+# Our extra that installs each module which a bare install lacks.
 EXTRAS = {
     "rl_zoo3": "zoo",
     "pandas": "zoo",
@@ -59,7 +59,7 @@ _RL_ZOOS = {
 _EXPERIMENTS = "sb3_per.experiments"
 _OURS = {
     "compare": Command(
-        "put variants side by side: run a grid, report on it",
+        "compare variants: run them over environments and seeds, report on the runs",
         f"{_EXPERIMENTS}.compare.command",
         "main",
         (*_ZOO, "matplotlib", "scipy"),
@@ -68,17 +68,17 @@ _OURS = {
     "cliffwalk": Command(
         "rerun the paper's Figures 1 and 2", f"{_EXPERIMENTS}.cliffwalk.command", "main"
     ),
-    "configs": Command("tell the folder of our YAML files", "sb3_per.cli", "configs"),
+    "configs": Command("print the folder of our YAML files", "sb3_per.cli", "configs"),
 }
 COMMANDS = _RL_ZOOS | _OURS
-_WATCHING = ("enjoy", "record_video", "push_to_hub")  # commands that load agents, and train none
+_WATCHING = ("enjoy", "record_video", "push_to_hub")  # commands that load an agent and do not train
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """
     Run one command.
 
-    :param arguments: The command and what it is given; by default those of this process.
+    :param arguments: The command and its arguments; None for those of this process.
     :raises SystemExit: with a message, if the command is unknown or a package is missing.
     """
     asked = _parser().parse_args(arguments)
@@ -97,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def configs() -> None:
-    """Write the folder of our YAML files."""
+    """Print the path of the folder that has our YAML files."""
     sys.stdout.write(f"{zoo.config_folder()}\n")
 
 
@@ -107,13 +107,13 @@ def _parser() -> argparse.ArgumentParser:
         usage="sb3-per COMMAND ...",
         description="RL-Zoo's commands, with our algorithms (per_dqn, per_sac, ...):\n\n"
         f"{_listed(_RL_ZOOS)}\n\nCommands of our own:\n\n{_listed(_OURS)}",
-        epilog="`sb3-per COMMAND --help` tells what a command takes.",
+        epilog="`sb3-per COMMAND --help` shows the arguments of a command.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=__version__)
     parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help=argparse.SUPPRESS)
     rest = parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    rest.required = False  # or argparse would miss it by name where nothing is given
+    rest.required = False  # otherwise the error for a missing command names it, too
     return parser
 
 
@@ -136,5 +136,5 @@ def _default_configuration(arguments: Sequence[str]) -> list[str]:
     algorithm = parser.parse_known_args(arguments)[0].algo
     if algorithm not in zoo.ALGORITHMS:
         return []
-    # It goes in front of the user's arguments: of two -conf the last one counts.
+    # It comes before the user's arguments: if -conf is given twice, the last one counts.
     return ["-conf", str(zoo.config_file(algorithm))]

@@ -1,11 +1,11 @@
-"""What a message about a missing package advises."""
+"""Advice in messages about missing packages."""
 
 
 def install(extra: str) -> str:
     """
-    Return the two commands of which either installs an extra of ours.
+    Return two commands; either of them installs an extra of sb3-per.
 
-    The first works in any folder without a package index: pip keeps the sb3-per that is installed,
-    and adds what the extra lists.
+    The first one works in any folder: pip keeps the installed sb3-per, without looking it up in a
+    package index, and adds the packages of the extra.
     """
     return f'pip install "sb3-per[{extra}]"\n(in a clone: pip install ".[{extra}]")'

@@ -25,7 +25,7 @@ RENAMED = {"DrawLog": "PendingUpdates", "OrderedSlots": "Ranking", "Scheme": "Sa
 
 
 class MovedModuleFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports an old module name as a module that looks up its names in the new module."""
+    """Imports an old module name with the contents of the new module."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -39,7 +39,7 @@ class MovedModuleFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """Return None, so that Python makes an empty module."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Give the module the names of the new one, and those that its classes had before."""
+        """Fill the module with the contents of the new one, under their new and old names."""
         new = importlib.import_module(f"sb3_per.{MOVED[module.__name__.removeprefix('sb3_per.')]}")
         names = {old: getattr(new, name) for old, name in RENAMED.items() if hasattr(new, name)}
         module.__dict__.update({**vars(new), **names, "__name__": module.__name__})

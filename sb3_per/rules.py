@@ -20,7 +20,7 @@ def require_positive(name: str, value: Any, bound: float, rule: str) -> None:
     """
     Raise ValueError unless the value is a number in (0, bound].
 
-    :param rule: What the value must do to lie in (0, bound], in words.
+    :param rule: The rule in words, as they follow "must": "lie in (0, 1]".
     :raises ValueError: unless the value is such a number.
     """
     require(_lies_in(0, bound, value) and value > 0, f"{name} must {rule}", value)
@@ -41,15 +41,15 @@ def fixed(name: str) -> Any:
     """
     Return a property that keeps its first value.
 
-    :param name: Of an attribute whose first value instances keep, since what they store came of it.
-    :return: For the body of a class; whoever gives another value gets a ``ValueError``.
+    :param name: Name of the attribute. It must not change because stored data depend on it.
+    :return: A property for the body of a class. Setting another value raises a ``ValueError``.
     """
-    # Not in the instance's __dict__ by hand: Python reads all attributes more slowly after that.
+    # `setattr`, since Python reads all attributes more slowly after a write to __dict__ itself.
     kept_as = f"_{name}"
 
     def keep(instance: Any, value: Any) -> None:
         kept = getattr(instance, kept_as, value)
-        require(value == kept, f"{name} stays {kept!r}: make a new buffer", value)
+        require(value == kept, f"{name} must stay {kept!r} (make a new buffer to change it)", value)
         setattr(instance, kept_as, value)
 
     return property(attrgetter(kept_as), keep)

@@ -1,4 +1,4 @@
-"""Signatures of constructors: what they take, and clear errors for what they do not take."""
+"""Signatures of constructors: which arguments they take, and clear errors for unknown ones."""
 
 import difflib
 import functools
@@ -18,7 +18,7 @@ def explain_unknown_arguments(
 
     Editors, ``help()`` and type checkers still see the constructor's own arguments.
 
-    :param hints: For some names that the constructor does not take: what to do instead.
+    :param hints: What to do instead, for some names that the constructor does not take.
     """
 
     def decorate(constructor: Callable[P, R]) -> Callable[P, R]:
@@ -41,9 +41,9 @@ def refuse_unknown(
     Refuse names that are not known.
 
     :param complaint: The beginning of the message: "PERDQN has no argument".
-    :param hints: For some unknown names: what to do instead.
-    :raises ValueError: for the first unknown name; it says what to do instead, or which known name
-        is similar, and lists what is known.
+    :param hints: What to do instead, for some unknown names.
+    :raises ValueError: for the first unknown name. The message says what to do instead, or names a
+        similar known name and lists all known names.
     """
     public = [name for name in known if not name.startswith("_")]
     for name in given:
@@ -58,9 +58,9 @@ def refuse_unknown(
 
 def argument_names(kind: type[Any]) -> list[str] | None:
     """
-    Return the names of all arguments that a class takes, those that it passes on included.
+    Return the names of all arguments that a class takes, including those that it passes on.
 
-    :return: None if that cannot be told: the last constructor takes arguments of any name.
+    :return: The names, or None if they are unknown: the last constructor takes any name.
     """
     names: list[str] = []
     for each in kind.__mro__:
@@ -75,12 +75,12 @@ def argument_names(kind: type[Any]) -> list[str] | None:
 
 
 def keyword_only(function: Callable[..., Any]) -> list[str]:
-    """Return the names of the arguments of a function that can be given by name alone."""
+    """Return the names of a function's keyword-only arguments."""
     every = inspect.signature(function).parameters.values()
     return [each.name for each in every if each.kind is each.KEYWORD_ONLY]
 
 
 def _named_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Return the parameters that can be given by name, ``self`` excluded."""
+    """Return the parameters that can be given by name, without ``self``."""
     every = [*inspect.signature(function).parameters.values()][1:]
     return [each for each in every if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]

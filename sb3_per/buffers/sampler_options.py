@@ -1,4 +1,4 @@
-"""The options of a buffer that its sampler keeps: what they are, and which of them can change."""
+"""The options of a buffer that its sampler keeps, as attributes of the buffer."""
 
 from typing import Any, Literal
 
@@ -11,14 +11,14 @@ from sb3_per.rules import require, require_fraction
 
 
 class SamplerOptions:
-    """Attributes of a prioritized buffer that stand for options of its sampler, and beta."""
+    """Gives a prioritized buffer the attribute beta, and attributes for its sampler's options."""
 
     sampler: PrioritizedSampler
     prioritization_options: dict[str, Any]
 
     @property
     def beta(self) -> float:
-        """Exponent of the importance-sampling weights: 0 corrects nothing, 1 everything."""
+        """Return the exponent of the weights: 0 corrects nothing, 1 everything."""
         return self._beta
 
     @beta.setter
@@ -28,26 +28,27 @@ class SamplerOptions:
 
     @property
     def alpha(self) -> float:
-        """How much prioritization; it cannot change."""
+        """Return how much prioritization there is; it cannot change."""
         return float(self.prioritization_options["alpha"])
 
     @alpha.setter
     def alpha(self, alpha: float) -> None:
-        require(alpha == self.alpha, f"alpha stays {self.alpha}: make a new buffer", alpha)
+        rule = f"alpha must stay {self.alpha} (make a new buffer to change it)"
+        require(alpha == self.alpha, rule, alpha)
 
     @property
     def prioritization(self) -> Prioritization:
-        """How often each slot is sampled; new rows reach it at the next sample or update."""
+        """Return the prioritization; new rows reach it at the next sample or update."""
         return self.sampler.prioritization
 
     @property
     def scheme(self) -> SamplingScheme:
-        """How the samples of a batch depend on each other."""
+        """Return how the samples of a batch depend on each other."""
         return self.sampler.scheme
 
     @property
     def weight_normalization(self) -> str:
-        """What the weights are divided by; it cannot change."""
+        """Return what the weights are divided by; it cannot change."""
         return self.sampler.weight_normalization
 
     @weight_normalization.setter
@@ -56,7 +57,7 @@ class SamplerOptions:
 
     @property
     def generator(self) -> np.random.Generator:
-        """The random numbers of sampling; give a buffer another generator to seed it."""
+        """Return the random generator of the samples; set another one to seed the buffer."""
         return self.sampler.generator
 
     @generator.setter
@@ -64,5 +65,5 @@ class SamplerOptions:
         self.sampler.generator = generator
 
     def options(self) -> dict[str, Any]:
-        """Return the options of prioritization, except for its kind and beta."""
+        """Return the options of prioritization, except its kind and beta."""
         return {**self.sampler.options(), **self.prioritization_options}

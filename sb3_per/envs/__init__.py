@@ -1,8 +1,8 @@
 """
-Our environments in gymnasium's registry: BlindCliffwalk-v0 (Schaul et al. 2016) and tasks of goals.
+Our environments in gymnasium's registry: BlindCliffwalk (Schaul et al. 2016) and tasks with goals.
 
-Importing this package registers it, so ``gym.make("sb3_per.envs:sb3_per/BlindCliffwalk-v0")``
-works. The environment itself is imported only when it is made or named.
+Importing this package registers them, so ``gym.make("sb3_per.envs:sb3_per/BlindCliffwalk-v0")``
+works. An environment's module is imported only when the environment is made or named.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -16,8 +16,8 @@ __all__ = ["BLIND_CLIFFWALK", "NOISES", "BlindCliffwalk", "register"]
 
 
 def __getattr__(name: str) -> Any:
-    # Gymnasium before 1.0 imports this package in the middle of its own import, when the module of
-    # the environment could not be imported yet.
+    # Gymnasium before 1.0 imports this package in the middle of its own import, when the modules of
+    # the environments cannot be imported yet.
     if name not in ("NOISES", "BlindCliffwalk"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from sb3_per.envs import blind_cliffwalk

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from sb3_per.rules import require, require_whole
 
-# Noise of mean 0 and standard deviation 1. The skewed kind, 3 one time in ten and -1/3 otherwise,
-# has TD errors whose size and probability disagree, which prioritization mistakes for a signal.
+# Noise with mean 0 and standard deviation 1. The skewed kind is 3 one time in ten and -1/3
+# otherwise: its large TD errors are rare and mean nothing, but prioritization prefers them.
 NOISES: dict[str, Callable[[np.random.Generator], float]] = {
     "none": lambda random: 0.0,
     "gaussian": lambda random: random.normal(),
@@ -24,15 +24,15 @@ class BlindCliffwalk(gym.Env[Any, Any]):
     """
     A walk of ``n`` steps along a cliff, blindfolded (Schaul et al. 2016, section 3.1).
 
-    Of two actions the right one leads to the next state, and alternates from state to state; the
-    wrong one ends the episode. Only the last of n right ones in a row is rewarded, with 1: by
-    chance this happens once in 2^n episodes.
+    There are two actions. The right one leads to the next state; the wrong one ends the episode.
+    Which action is right alternates from state to state. The last of n right actions in a row is
+    rewarded with 1, all others with 0. Random actions earn the reward once in 2^n episodes.
 
     :param n: Number of states, at least 1.
     :param observations: ``"one-hot"``: a vector of n floats; ``"integer"``: the state's number.
-    :param noise: Added to every reward, one of ``NOISES``; its mean is 0, so the true values stay.
+    :param noise: Added to every reward, one of ``NOISES``; its mean is 0, so true values stay.
     :param noise_scale: Standard deviation of the noise, at least 0.
-    :param render_mode: There is nothing to see; None is the only one.
+    :param render_mode: Must be None, since there is nothing to see.
     :raises ValueError: for an option out of its range.
     """
 
@@ -69,20 +69,20 @@ class BlindCliffwalk(gym.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Back to the first state; ``seed`` is the noise's, and there are no options."""
+        """Return to the first state; ``seed`` seeds the noise, and there are no options."""
         super().reset(seed=seed)
         self._state = 0
         return self.observation(0), {}
 
     def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """One step; when an episode ends, the state stays the one in which it did."""
+        """Take one step; the step that ends an episode does not change the state."""
         next_state, reward = outcome(self.n, self._state, int(action))
         self._state = self._state if next_state is None else next_state
         noise = self.noise_scale * NOISES[self.noise](self.np_random)
         return self.observation(self._state), reward + noise, next_state is None, False, {}
 
     def observation(self, state: int) -> NDArray[np.float32] | int:
-        """What the agent sees in a state."""
+        """Return the observation of a state."""
         if isinstance(self.observation_space, spaces.Discrete):
             return state
         one_hot = np.zeros(self.n, dtype=np.float32)

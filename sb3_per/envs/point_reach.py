@@ -1,4 +1,4 @@
-"""PointReach-v0: a point has to reach a goal, and only being there is rewarded."""
+"""PointReach-v0: a point must reach a goal, and every step outside of the goal costs 1."""
 
 from typing import Any
 
@@ -20,12 +20,12 @@ class PointReach(gym.Env[Observation, Any]):
     """
     Move a point in the square [-1, 1]^2 to a goal. Start and goal are uniform in the square.
 
-    Each step costs 1, except where the point is within 0.1 of the goal afterwards. The task is that
-    of the Fetch environments without physics: rewards are sparse, and episodes end only by the time
+    Each step costs 1, unless the point is within 0.1 of the goal afterwards. The task resembles the
+    Fetch environments, without physics: rewards are sparse, and episodes end only by the time
     limit.
 
     :param discrete: Five actions (right, left, up, down, stay) instead of a step in [-0.1, 0.1]^2.
-    :param max_steps: When an episode is truncated.
+    :param max_steps: Number of steps after which an episode is truncated.
     """
 
     def __init__(self, discrete: bool = False, max_steps: int = 50) -> None:
@@ -52,7 +52,7 @@ class PointReach(gym.Env[Observation, Any]):
         return self._observation(), {}
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """Move, and earn 0 at the goal and -1 elsewhere."""
+        """Move the point, and return the reward: 0 at the goal, -1 elsewhere."""
         move = MOVES[int(action)] if self.discrete else np.clip(action, -1, 1)
         self._place = np.clip(self._place + STEP * move, -1, 1).astype(np.float32)
         self._n_steps += 1
@@ -63,7 +63,7 @@ class PointReach(gym.Env[Observation, Any]):
     def compute_reward(
         self, achieved_goal: NDArray[Any], desired_goal: NDArray[Any], infos: Any
     ) -> NDArray[np.float32]:
-        """Return 0 where a goal is reached and -1 elsewhere; goals of shape (2,) or (B, 2)."""
+        """Return 0 for reached goals and -1 for others; goals have shape (2,) or (B, 2)."""
         distances = np.linalg.norm(achieved_goal - desired_goal, axis=-1)
         return np.where(distances <= RADIUS, 0, -1).astype(np.float32)
 

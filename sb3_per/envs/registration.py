@@ -1,4 +1,4 @@
-"""Our environments in gymnasium's registry. This module imports nothing until it is called."""
+"""Our environments in gymnasium's registry. Importing this module imports nothing else."""
 
 BLIND_CLIFFWALK = "sb3_per/BlindCliffwalk-v0"
 POINT_REACH = "sb3_per/PointReach-v0"
@@ -7,7 +7,7 @@ BIT_FLIPPING = "sb3_per/BitFlipping-v0"
 ENTRY_POINTS = {
     BLIND_CLIFFWALK: "sb3_per.envs:BlindCliffwalk",
     POINT_REACH: "sb3_per.envs.point_reach:PointReach",
-    # SB3 has no id for its own.
+    # SB3 does not register it.
     BIT_FLIPPING: "stable_baselines3.common.envs:BitFlippingEnv",
 }
 
@@ -16,11 +16,11 @@ def register() -> None:
     """
     Enter our environments, and SB3's BitFlippingEnv, into gymnasium's registry.
 
-    A second call changes nothing. Gymnasium before 1.0 calls this in the middle of its own import
-    (its plugin entry point). Later versions have no plugins: there, importing ``sb3_per.envs`` does
-    it, which ``gym.make("sb3_per.envs:sb3_per/BlindCliffwalk-v0")`` does by itself.
+    A second call changes nothing. Gymnasium before 1.0 calls this function in the middle of its own
+    import (a plugin entry point). Later versions have no plugins: importing ``sb3_per.envs`` calls
+    it, and ``gym.make("sb3_per.envs:sb3_per/BlindCliffwalk-v0")`` imports ``sb3_per.envs``.
     """
-    # From the module that is complete by then; and an environment's own is loaded by `make`.
+    # Imported here, because only this module of gymnasium is complete in the middle of its import.
     from gymnasium.envs.registration import register, registry
 
     for name, entry_point in ENTRY_POINTS.items():

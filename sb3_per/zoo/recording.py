@@ -1,4 +1,4 @@
-"""RL-Zoo's commands that need help before they know algorithms other than RL-Zoo's own."""
+"""RL-Zoo's ``record_training``, made to work with our algorithms."""
 
 import runpy
 import shutil
@@ -14,14 +14,16 @@ def record_training() -> None:
     """
     Run ``rl_zoo3.record_training`` with the arguments in ``sys.argv``.
 
-    It starts ``rl_zoo3.record_video`` in a process of its own for each model. There nobody has
-    registered our algorithms, so these processes are started through the launcher instead.
+    RL-Zoo starts ``rl_zoo3.record_video`` in a new process for each model. Our algorithms are not
+    registered there, so this function starts ``sb3-per record_video`` instead.
 
-    :raises SystemExit: if there is no ffmpeg to join the films with; else all would be lost.
+    :raises SystemExit: if ffmpeg is missing: it joins the videos at the end, or they would be lost.
     """
     asks_for_help = {"-h", "--help"} & set(sys.argv)
     if not asks_for_help and shutil.which("ffmpeg") is None:
-        raise SystemExit("sb3-per record_training needs the program ffmpeg, which pip cannot bring")
+        raise SystemExit(
+            "sb3-per record_training needs the program ffmpeg, which pip cannot install"
+        )
     call = subprocess.call
 
     def call_through_launcher(command: list[str], **kwargs: Any) -> int:

@@ -1,4 +1,4 @@
-"""What RL-Zoo has to know: our algorithms, their searches, and names that YAML files use."""
+"""Registration in RL-Zoo: our algorithms, their searches, and the names that YAML files use."""
 
 import importlib.util
 import pathlib
@@ -40,15 +40,17 @@ _BUFFERS = (PrioritizedReplayBuffer, PrioritizedDictReplayBuffer, PrioritizedHer
 
 def register() -> None:
     """
-    Enter our algorithms into RL-Zoo's tables, and BlindCliffwalk and MinAtar's environments, if it
-    is installed, into gymnasium's. A second call changes nothing. RL-Zoo looks for hyperparameters
-    in files named as the algorithm: give it ``config_file("per_dqn")``.
+    Enter our algorithms into RL-Zoo's tables, and our environments into gymnasium's registry.
+
+    MinAtar's environments are registered, too, if MinAtar is installed. A second call changes
+    nothing. RL-Zoo would look for hyperparameters in a file named after the algorithm, so pass it
+    ``config_file("per_dqn")``.
 
     :raises ValueError: if RL-Zoo knows another algorithm by one of our names; nothing has changed
         then.
     """
-    # Here rather than above: RL-Zoo patches gymnasium when it is imported, which no one who only
-    # looks at this module has asked for.
+    # Imported here, not above: RL-Zoo patches gymnasium when it is imported, and importing this
+    # module must not do that.
     from rl_zoo3 import exp_manager, hyperparams_opt, utils
 
     for name, algorithm in ALGORITHMS.items():
@@ -56,7 +58,7 @@ def register() -> None:
         require(
             issubclass(known, algorithm), f"the name {name!r} must be free in RL-Zoo's ALGOS", known
         )
-    # RL-Zoo's other modules import this very dict, so they see the new key.
+    # RL-Zoo's other modules import this very dict, so they see the new keys.
     utils.ALGOS.update(ALGORITHMS)
     for name, base in BASES.items():
         if base in hyperparams_opt.HYPERPARAMS_SAMPLER:  # RL-Zoo has no search for CrossQ
@@ -71,8 +73,10 @@ def register() -> None:
 
 def load_without_buffers() -> None:
     """
-    Let RL-Zoo load our algorithms with a buffer of one transition, as it does for its own where
-    agents are only watched: images may need more memory than there is.
+    Let RL-Zoo load our algorithms with a buffer of one transition, for commands that do not train.
+
+    RL-Zoo does the same for its own algorithms: a buffer of images may need more memory than there
+    is.
     """
     from rl_zoo3 import utils
 
@@ -88,8 +92,9 @@ def _watched(algorithm: type[OffPolicyAlgorithm]) -> type[OffPolicyAlgorithm]:
 
 def _register_minatar() -> None:
     """
-    Enter MinAtar's environments as its own ``register_envs`` does, without importing MinAtar, which
-    imports seaborn: that would take each command and each run of a grid a second of CPU time.
+    Register MinAtar's environments as its own ``register_envs`` does, without importing MinAtar.
+
+    MinAtar imports seaborn, which would take a second of CPU time in each command and each run.
     """
     # RL-Zoo's --gym-packages cannot do it: MinAtar registers when called, not when imported.
     if importlib.util.find_spec("minatar") is None or "MinAtar/Breakout-v1" in gym.registry:
@@ -110,11 +115,11 @@ def config_folder() -> pathlib.Path:
 
 
 def config_file(algorithm: str) -> pathlib.Path:
-    """Return the default configuration of one of ``ALGORITHMS``: ours, or RL-Zoo's of its base."""
+    """Return the default YAML file of one of ``ALGORITHMS``: ours, or RL-Zoo's file of its base."""
     own = config_folder() / f"{algorithm}.yml"
     if own.exists():
         return own
     spec = importlib.util.find_spec("rl_zoo3")  # not imported, since that patches gymnasium
     if spec is None or spec.origin is None:
-        raise ImportError(f"the configuration of {algorithm} is RL-Zoo's: {install('zoo')}")
+        raise ImportError(f"the YAML file of {algorithm} comes with RL-Zoo: {install('zoo')}")
     return pathlib.Path(spec.origin).parent / "hyperparams" / f"{BASES[algorithm]}.yml"

@@ -1,4 +1,4 @@
-"""What RL-Zoo's hyperparameter search suggests for our algorithms, and how a trial is read back."""
+"""RL-Zoo's hyperparameter search for our algorithms: what it samples, and how a trial is read."""
 
 import functools
 from collections.abc import Callable
@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 Sampler = Callable[["optuna.Trial", int, int, dict[str, Any]], dict[str, Any]]
 Converter = Callable[[dict[str, Any]], dict[str, Any]]
 
-# Options of the buffer that are searched. The other options of the configuration are stored with
-# the trial, as choices of one, since RL-Zoo reads a trial back without looking at the
-# configuration's own `replay_buffer_kwargs`.
+# Options of the buffer that are searched. The other options of the YAML file are stored with the
+# trial as parameters with a single choice, since RL-Zoo reads a trial without looking at the YAML
+# file's own `replay_buffer_kwargs`.
 _SEARCHED = ("prioritization", "alpha", "eps", "uniform_share")
 _KEPT = "replay_buffer_kwargs."
 
@@ -22,9 +22,10 @@ def sampler_of(base: str) -> Sampler:
     """
     Return a function that suggests what RL-Zoo suggests for the base, and our own options.
 
-    It takes what RL-Zoo hands over: the trial, the numbers of actions and environments, and
-    ``additional_args``, whose ``her_kwargs`` are the configuration's ``replay_buffer_kwargs``. What
-    of those is not searched stays. It returns what ``converter_of(base)`` makes of the trial.
+    RL-Zoo calls it with the trial, the numbers of actions and environments, and
+    ``additional_args``, whose ``her_kwargs`` are the YAML file's ``replay_buffer_kwargs``. Options
+    that are not searched keep their values. It returns the trial's parameters, converted by
+    ``converter_of(base)``.
 
     :param base: RL-Zoo's name of an algorithm, such as dqn.
     """
@@ -67,9 +68,9 @@ def _suggest_options(trial: "optuna.Trial", base: str, kept: dict[str, Any]) -> 
     if base == "dqn":
         trial.suggest_categorical("double_q", [False, True])
     prioritization = trial.suggest_categorical("prioritization", ["proportional", "rank"])
-    if prioritization == "proportional":  # ranks do not change with eps, and so refuse another one
+    if prioritization == "proportional":  # eps cannot affect ranks, so they refuse other values
         trial.suggest_float("eps", 1e-6, 1e-1, log=True)
-    if kept.get("replacement", True):  # without replacement a share is refused
+    if kept.get("replacement", True):  # a uniform share needs replacement
         trial.suggest_categorical("uniform_share", [0.0, 0.1, 0.5])
     for name, value in kept.items():
         if name not in _SEARCHED:

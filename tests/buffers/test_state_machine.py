@@ -174,7 +174,7 @@ class Buffers(stateful.RuleBasedStateMachine):
 
     @stateful.rule()
     def change_alpha(self):
-        with pytest.raises(ValueError, match="alpha stays"):
+        with pytest.raises(ValueError, match="alpha must stay"):
             self.buffer.prioritization.alpha = 0.25
 
     @stateful.precondition(lambda self: self.next_step > 5)
