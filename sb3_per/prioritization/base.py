@@ -21,7 +21,7 @@ DEFAULT_EPS = 1e-6
 
 class Prioritization(Protocol):
     """
-    How often each slot is sampled. It knows slots and TD errors, and nothing of what slots hold.
+    Decides how often each slot is sampled. It knows slots and TD errors, but not transitions.
 
     Invariant: a slot has a probability above 0 from ``insert`` until ``remove`` or ``clear``, and
     exactly 0 otherwise. The caller has checked the arguments: slots in range, TD errors finite,
@@ -34,16 +34,17 @@ class Prioritization(Protocol):
 
     @property
     def largest_priority(self) -> float:
-        """Largest priority seen since the last ``clear``, the initial priority included."""
+        """Return the largest priority since the last ``clear``, including the initial priority."""
 
     def insert(self, slots: IntArray) -> None:
         """
-        Insert new transitions, shape (n,), whose TD errors are not known yet. Those that were
-        added since the last call of ``sample`` or ``update`` come together.
+        Insert new transitions, shape (n,), whose TD errors are not known yet.
+
+        One call inserts all transitions that were added since the last ``sample`` or ``update``.
         """
 
     def update(self, slots: IntArray, td_errors: FloatArray) -> None:
-        """Set priorities from TD errors, both (B,); for a slot named twice the last one counts."""
+        """Set priorities from TD errors, both (B,); if a slot occurs twice, the last one counts."""
 
     def remove(self, slots: IntArray) -> None:
         """Keep slots, shape (n,), from being sampled until they are inserted again."""
@@ -85,19 +86,18 @@ class Prioritization(Protocol):
 
 class TDErrorPrioritization:
     """
-    What the prioritizations by TD error share: the priority of a TD error, and of a transition
-    that has none yet.
+    Base of the prioritizations by TD error: it computes priorities and keeps the largest one.
 
-    Invariant: ``largest_priority`` is the largest priority given since the last ``clear``, the
-    initial priority included. The options cannot change: everything stored depends on them.
+    Invariant: ``largest_priority`` is the largest priority given since the last ``clear``,
+    including the initial priority. The options cannot change: everything stored depends on them.
 
     :param alpha: How much prioritization, in [0, 1]; 0 samples uniformly.
     :param eps: Added to abs(TD error) so that every transition can be sampled, > 0.
     :param td_error_clip: Upper bound of abs(TD error), before eps; None for no bound.
     :param initial_priority: Priority of the first transitions, > 0.
     :param new_priority: New transitions get the largest priority ever seen (``"max_seen"``, the
-        paper's algorithm 1) or the largest of those stored now (``"max_stored"``), the ones that
-        they replace included.
+        paper's algorithm 1) or the largest priority stored now (``"max_stored"``), including the
+        transitions that they replace.
     """
 
     alpha: float = fixed("alpha")
@@ -136,7 +136,7 @@ class TDErrorPrioritization:
         """
         Return max(min(abs(TD error), clip) + eps, floor)^power, shape (B,).
 
-        The largest priority is remembered.
+        The call updates ``largest_priority``.
         """
         powers, largest = _priorities(td_errors, self.td_error_clip, self.eps, self.floor, power)
         self.largest_priority = max(self.largest_priority, largest)
@@ -146,7 +146,7 @@ class TDErrorPrioritization:
         """
         Return the largest priority of a stored state.
 
-        :raises ValueError: for one that no TD error can have led to.
+        :raises ValueError: for a number that cannot be the largest priority.
         """
         high = max(self.initial_priority, 2 * LARGEST_TD_ERROR)
         return stored_number(state, "largest_priority", self.initial_priority, high)
@@ -167,5 +167,5 @@ def _priorities(
 
 @cache
 def compile_kernels() -> None:
-    """Compile now, or load from numba's cache, so that no later call has to wait."""
+    """Compile the kernels, or load them from numba's cache, so that no later call waits."""
     _priorities(np.zeros(1), 1.0, 1.0, 0.0, 1.0)

@@ -1,4 +1,4 @@
-"""The decorator of all compiled functions: numba, with a cache on disk where one can be written."""
+"""The decorator of all compiled functions: numba, with a cache on disk if one can be written."""
 
 import logging
 import warnings
@@ -18,8 +18,8 @@ def kernel(function: Function) -> Function:
     """
     Compile a function with numba when it is first called, and keep the result on disk.
 
-    Where neither the package's folder nor the user's can be written (a container with a read-only
-    file system), numba refuses to cache, and the function is compiled by every process.
+    If neither the package's folder nor the user's can be written (as in a container with a
+    read-only file system), numba refuses to cache, and every process compiles the function.
     """
     try:
         return cast(Function, njit(cache=True)(function))
@@ -40,7 +40,7 @@ def _warn_that_nothing_is_cached() -> None:
 
 
 class _FirstCompilation(event.Listener):
-    """Say once why construction takes long. Functions that come from the cache do not get here."""
+    """Logs once why construction takes long. Functions from the cache are not compiled."""
 
     def on_start(self, event: Any) -> None:
         if event.data["dispatcher"].py_func.__module__.startswith("sb3_per."):

@@ -13,19 +13,19 @@ class LossAdjusted(Proportional):
     LAP, loss-adjusted prioritized replay (Fujimoto et al. 2020, https://arxiv.org/abs/2007.06049,
     section 4): the priority is max(abs(TD error), threshold).
 
-    LAP belongs to a Huber loss with the same threshold and to no correction: set beta to 0.
-    ``PERDQN``'s loss has the threshold 1; with ``loss="huber"``, the loss of actor-critics has this
-    one. Where abs(TD error) is below the threshold the loss is quadratic and sampling uniform;
-    above it the loss is linear and sampling prioritized. The paper has alpha 0.4.
+    LAP needs a Huber loss with the same threshold, and no correction: set beta to 0. The loss of
+    ``PERDQN`` has the threshold 1; actor-critics with ``loss="huber"`` use LAP's threshold. While
+    abs(TD error) is below the threshold, the loss is quadratic and sampling is uniform; above it,
+    the loss is linear and sampling is prioritized. The paper uses alpha 0.4.
 
     :param n_slots: Number of slots.
     :param threshold: Lower bound of priorities, and the threshold of the loss, > 0.
-    :param options: As for ``Proportional``. ``eps`` is below the threshold and cannot matter, so
-        another value than the default raises an error.
+    :param options: As for ``Proportional``. ``eps`` is below the threshold and has no effect, so
+        any value except the default raises an error.
     """
 
     def __init__(self, n_slots: int, *, threshold: float = 1.0, **options: Any) -> None:
-        rule = f"eps must stay at {DEFAULT_EPS} with prioritization='lap', which has a threshold"
+        rule = f"eps must stay at {DEFAULT_EPS} with prioritization='lap': it has no effect there"
         require(options.get("eps", DEFAULT_EPS) == DEFAULT_EPS, rule, options.get("eps"))
         is_finite = "be positive and finite in float32"
         require_positive("threshold", threshold, LARGEST_TD_ERROR, is_finite)

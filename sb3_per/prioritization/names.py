@@ -26,7 +26,7 @@ def resolve_prioritization(
     :param prioritization: Its name, or the class itself (or a function that makes one).
     :raises ValueError: for another name, and for what cannot be called.
     """
-    names = [*PRIORITIZATIONS]  # a list looks for what has no hash, too
+    names = [*PRIORITIZATIONS]  # a list, since `in` must accept values without a hash
     is_known = callable(prioritization) or prioritization in names
     require(is_known, f"prioritization must be one of {names} or a class", prioritization)
     return PRIORITIZATIONS[prioritization] if isinstance(prioritization, str) else prioritization

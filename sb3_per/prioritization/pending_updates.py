@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 from sb3_per.prioritization.compilation import kernel
 from sb3_per.prioritization.sum_tree import IntArray
 
-# One signed byte for each slot, so that a million slots cost 1 MB. Its bitwise complement says
-# (so that an array of zeros, which takes no memory before it is written to, means empty slots):
+# One signed byte for each slot, so that a million slots cost 1 MB. The byte is the bitwise
+# complement of the numbers below, so that zeros mean empty slots: an array of zeros takes no memory
+# before it is written.
 #   0                 inserted, and no TD error is awaited
 #   2 n - 1 (odd)     inserted, and n TD errors are awaited
 #   2 n (even, > 0)   inserted, and n TD errors are awaited that belong to what was there before
@@ -24,17 +25,17 @@ def are_states(states: NDArray[np.int8]) -> bool:
 
 
 def states_of_0_1_0(states: NDArray[np.int8]) -> NDArray[np.int8]:
-    """Return states that version 0.1.0 stored, which did not say what is inserted, as of now."""
+    """Return states that version 0.1.0 stored in today's form; they do not say what is inserted."""
     return ~states
 
 
 class PendingUpdates:
     """
-    Tells a TD error for what a slot holds from one for what it held when it was sampled.
+    Finds TD errors that come late: their transition was replaced after it was sampled.
 
-    Invariant: TD errors for a slot are late from the moment that its transition is replaced or
-    removed while they are awaited, until as many have come or the slot is sampled again. Sampling
-    starts the count again, so TD errors that never come cannot block a slot.
+    Invariant: if a transition is replaced or removed while its slot awaits n TD errors, the next n
+    TD errors of the slot are late, unless the slot is sampled again before. Sampling restarts the
+    count, so TD errors that never come cannot block a slot.
 
     :param n_slots: Number of slots.
     """
@@ -45,7 +46,7 @@ class PendingUpdates:
 
     @property
     def states(self) -> NDArray[np.int8]:
-        """What is known of every slot, shape (n_slots,), to be stored and put back as it is."""
+        """Return the state of every slot, shape (n_slots,), to be stored and restored as it is."""
         return self._states
 
     def insert(self, slots: IntArray) -> int:
@@ -66,7 +67,7 @@ class PendingUpdates:
         return inserted
 
     def are_late(self, slots: IntArray) -> NDArray[np.bool_]:
-        """Return which slots, shape (B,), await TD errors of earlier contents; any numbers."""
+        """Return which slots, shape (B,), await late TD errors; any whole numbers are allowed."""
         known = (slots >= 0) & (slots < len(self._states))
         states = ~self._states[slots * known]
         late: NDArray[np.bool_] = known & ((states < -1) | ((states > 0) & (states % 2 == 0)))
@@ -76,8 +77,8 @@ class PendingUpdates:
         """
         Note that TD errors of slots, shape (B,), have come.
 
-        :return: Which of them count, shape (B,), and how many do not: they are late, or their slot
-            is not inserted.
+        :return: Which TD errors count, shape (B,), and how many do not count: they are late, or
+            their slot is not inserted.
         """
         in_time, n_late = _settle(self._states, slots)
         return in_time, n_late
@@ -122,7 +123,7 @@ def _settle(states: NDArray[np.int8], slots: IntArray) -> tuple[NDArray[np.bool_
         state = ~states[slots[i]]
         in_time[i] = state == 0 or (state > 0 and state & 1 == 1)
         n_late += not in_time[i]
-    # A second pass: a slot that is named twice counts as in time twice.
+    # A second pass, so that both TD errors of a slot that is named twice are in time.
     for i in range(len(slots)):
         state = ~states[slots[i]]
         states[slots[i]] = ~(max(state - 2, 0) if state >= 0 else min(state + 2, -1))
@@ -131,7 +132,7 @@ def _settle(states: NDArray[np.int8], slots: IntArray) -> tuple[NDArray[np.bool_
 
 @cache
 def compile_kernels() -> None:
-    """Compile now, or load from numba's cache, so that no later call has to wait."""
+    """Compile the kernels, or load them from numba's cache, so that no later call waits."""
     states, slots = np.zeros(1, dtype=np.int8), np.zeros(1, dtype=np.int64)
     _insert(states, slots)
     _remove(states, slots)

@@ -15,7 +15,7 @@ class Proportional(TDErrorPrioritization):
     """
     Proportional prioritization on a sum tree (Schaul et al. 2016, section 3.3).
 
-    Invariant: the leaf of an inserted slot holds priority^alpha, that of any other slot exactly 0.
+    Invariant: the leaf of an inserted slot holds priority^alpha, and every other leaf exactly 0.
 
     :param n_slots: Number of slots.
     :param options: As for ``TDErrorPrioritization``.
@@ -35,7 +35,7 @@ class Proportional(TDErrorPrioritization):
         self._tree.set(slots, np.full(len(slots), weight))
 
     def update(self, slots: IntArray, td_errors: FloatArray) -> None:
-        """Set priorities from TD errors; for a slot named twice the last one counts."""
+        """Set priorities from TD errors; if a slot occurs twice, the last one counts."""
         self._tree.set(slots, self.priorities_of(td_errors, self.alpha))
 
     def remove(self, slots: IntArray) -> None:
@@ -43,7 +43,7 @@ class Proportional(TDErrorPrioritization):
         self._tree.set(slots, np.zeros(len(slots)))
 
     def clear(self) -> None:
-        """Forget all priorities, the largest one included."""
+        """Forget all priorities, including the largest one."""
         self._tree.clear()
         self.largest_priority = self.initial_priority
 
@@ -58,8 +58,8 @@ class Proportional(TDErrorPrioritization):
         """
         Continue from a state of the same class with the same options.
 
-        :raises ValueError: before anything has changed, for leaves that are too many or out of
-            range, and for a largest priority that cannot be.
+        :raises ValueError: before anything has changed, for too many leaves, leaves out of range,
+            and an impossible largest priority.
         """
         largest_priority = self.stored_largest_priority(state)
         leaves = stored_array(state, "leaves", np.float64, self._tree.n_leaves)

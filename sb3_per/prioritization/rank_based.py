@@ -15,14 +15,14 @@ from sb3_per.rules import require
 class RankBased(TDErrorPrioritization):
     """
     Rank-based prioritization with the exact ranks of what is stored (Schaul et al. 2016, section
-    3.3). Rank 1 is the largest priority; of equal ones, the one given last.
+    3.3). Rank 1 is the largest priority; among equal priorities, the one given last comes first.
 
-    Invariant: leaf r - 1 of the tree holds r^-alpha for each rank r that is taken, and exactly 0
-    for the others. So ranks are sampled from the tree, and the ranking turns them into slots.
+    Invariant: leaf r - 1 of the tree holds r^-alpha for each rank r in use, and exactly 0 for the
+    others. So ranks are sampled from the tree, and the ranking turns them into slots.
 
     :param n_slots: Number of slots.
-    :param options: As for ``TDErrorPrioritization``. ``eps`` cannot affect ranks, so another value
-        than the default raises an error. TD errors beyond ``td_error_clip`` tie.
+    :param options: As for ``TDErrorPrioritization``. ``eps`` cannot affect ranks, so any value
+        except the default raises an error. TD errors beyond ``td_error_clip`` tie.
     """
 
     def __init__(self, n_slots: int, **options: Any) -> None:
@@ -38,12 +38,12 @@ class RankBased(TDErrorPrioritization):
         if self.new_priority == "max_stored":
             priority = self._order.largest_priority if n_before else self.initial_priority
         self._order.place(slots, np.full(len(slots), priority))
-        if len(self._order) > n_before:  # else newer transitions took the places of older ones
+        if len(self._order) > n_before:  # otherwise, new transitions only replaced older ones
             ranks = np.arange(n_before, len(self._order))
             self._tree.set(ranks, np.power(ranks + 1.0, -self.alpha, dtype=np.float64))
 
     def update(self, slots: IntArray, td_errors: FloatArray) -> None:
-        """Set priorities from TD errors; for a slot named twice the last one counts."""
+        """Set priorities from TD errors; if a slot occurs twice, the last one counts."""
         self._order.place(slots, self.priorities_of(td_errors))
 
     def remove(self, slots: IntArray) -> None:
@@ -54,7 +54,7 @@ class RankBased(TDErrorPrioritization):
         self._tree.set(ranks, np.zeros(len(ranks)))
 
     def clear(self) -> None:
-        """Forget all priorities, the largest one included."""
+        """Forget all priorities, including the largest one."""
         self._order.clear()
         self._tree.clear()
         self.largest_priority = self.initial_priority
@@ -66,7 +66,7 @@ class RankBased(TDErrorPrioritization):
             "largest_priority": self.largest_priority,
             "slots": slots,
             "priorities": priorities,
-            # Stored, not computed again: for many ranks at once NumPy's power rounds otherwise.
+            # Stored, since NumPy's power rounds differently when it computes many ranks at once.
             "leaves": self._tree.leaf_weights[: len(slots)],
         }
 
@@ -75,7 +75,7 @@ class RankBased(TDErrorPrioritization):
         Continue from a state of the same class with the same options.
 
         :raises ValueError: before anything has changed, for slots, priorities or leaves that
-            ``state`` cannot have given.
+            ``state`` cannot have returned.
         """
         largest_priority = self.stored_largest_priority(state)
         n_slots = self._tree.n_leaves
@@ -86,7 +86,9 @@ class RankBased(TDErrorPrioritization):
         fit = len(leaves) == len(slots) and np.allclose(leaves, expected, rtol=1e-12, atol=0)
         require(fit, f"stored leaves must be rank^-{self.alpha} for {len(slots)} ranks", leaves)
         rule = f"stored priorities must be in (0, {largest_priority}], as largest_priority says"
-        ends = priorities[[0, -1]] if len(priorities) else np.ones(0)  # of what has to be in order
+        ends = (
+            priorities[[0, -1]] if len(priorities) else np.ones(0)
+        )  # enough, since `Ranking.restore` checks the order
         require(bool(((ends > 0) & (ends <= largest_priority)).all()), rule, ends)
         self._order.restore(slots, priorities)
         if self._tree.total > 0:

@@ -1,4 +1,4 @@
-"""The B+ tree under ``Ranking``: its arrays, and how it grows, splits and is built again."""
+"""The B+ tree under ``Ranking``: its arrays, and how it grows, splits and is rebuilt."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from sb3_per.prioritization.sum_tree import FloatArray, IntArray, zeros_on_cache
 # Entries of a leaf, and children of an inner node: their keys fill six cache lines, their items
 # three. At a million slots 32 and 64 are slower.
 WIDTH = 48
-# How full nodes are when the tree is built again: space for inserts, and spare leaves for splits.
+# Entries of a node when the tree is rebuilt: they leave space for inserts, and leaves for splits.
 LAID_OUT = 36
 # More levels than any tree has: each but the top has at least WIDTH / 2 children a node.
 DEEPEST = 8
@@ -24,14 +24,18 @@ class Tree(NamedTuple):
     The arrays of the tree. Keys are negated priorities: they ascend, and rank 0 comes first.
 
     Nodes 0 to Q - 1 are inner nodes, Q to P - 1 leaves; the first leaf is always node Q.
-    Invariants: the keys of a leaf ascend; of an inner node, no key below child j is greater and
-    none below child j + 1 smaller than ``keys[node, j + 1]``, and ``counts[node, j]`` entries are
-    below child j; every node but the root knows its parent and which child of it it is.
+    Invariants:
+
+    - The keys of a leaf ascend.
+    - In an inner node, no key below child j is greater than ``keys[node, j + 1]``, and no key below
+      child j + 1 is smaller.
+    - ``counts[node, j]`` entries are below child j.
+    - Every node except the root knows its parent and its index among the parent's children.
     """
 
-    keys: FloatArray  # (P, WIDTH): of a leaf's entries; lower bounds of children, the first unread
+    keys: FloatArray  # (P, WIDTH): of entries; or lower bounds of children, the first one unused
     items: NDArray[np.int32]  # (P, WIDTH): slots of a leaf; children of an inner node
-    sizes: NDArray[np.int32]  # (P,): how many of them
+    sizes: NDArray[np.int32]  # (P,): how many items
     parents: NDArray[np.int32]  # (P,): -1 for the root
     indices: NDArray[np.int32]  # (P,): which child of its parent
     counts: NDArray[np.int32]  # (Q, WIDTH)
@@ -41,6 +45,7 @@ class Tree(NamedTuple):
 
 
 def empty_tree(n_slots: int) -> Tree:
+    """Return a tree without entries."""
     n_leaves = 2 * -(-n_slots // WIDTH) + 16
     n_inner = 4 * -(-n_leaves // WIDTH) + 2 * DEEPEST
     n_nodes = n_inner + n_leaves
@@ -84,7 +89,7 @@ def find_leaf(tree: Tree, key: float) -> int:
 
 @kernel
 def _grow(tree: Tree) -> None:
-    """Put a new root above a full one, whose only child it is until that one is split."""
+    """Put a new root above a full root, which is its only child until it is split."""
     old, new = tree.state[ROOT], tree.state[N_INNER]
     tree.items[new, 0], tree.counts[new, 0] = old, tree.state[N_ENTRIES]
     tree.sizes[new] = 1
@@ -98,16 +103,16 @@ def _split(tree: Tree, parent: int, index: int, key: float) -> None:
     """
     Move the upper half of a full child into a new node to its right.
 
-    Whatever moves is told its new node: slots in ``leaf_of``, children in ``parents`` and
-    ``indices``, and so are the parent's later children, which all move up by one index.
+    The references follow: ``leaf_of`` of moved slots, ``parents`` and ``indices`` of moved
+    children. The parent's later children move up by one index.
     """
     left = tree.items[parent, index]
     is_inner = left < len(tree.counts)
     right = tree.state[N_INNER] if is_inner else len(tree.counts) + tree.state[N_LEAVES]
     tree.state[N_INNER if is_inner else N_LEAVES] += 1
     tree.state[N_CHANGES] += 1
-    # New transitions all enter at the front, and half-full leaves would pile up behind them: a leaf
-    # that is split at its front keeps a single entry.
+    # All new transitions enter at the front, and half-full leaves would pile up behind them.
+    # Therefore a leaf that is split at its front keeps a single entry.
     n_kept = 1 if not is_inner and key <= tree.keys[left, 0] else WIDTH // 2
     n_moved = WIDTH - n_kept
     for i in range(n_moved):
@@ -151,7 +156,7 @@ def entries(tree: Tree) -> tuple[FloatArray, NDArray[np.int32]]:
 
 @kernel
 def lay_out(tree: Tree, keys: FloatArray, slots: NDArray[np.int32]) -> None:
-    """Build the tree from entries that are in order: leaves first, then one level after another."""
+    """Build the tree from ordered entries: first the leaves, then one level after another."""
     first, n_leaves = len(tree.counts), max(-(-len(keys) // LAID_OUT), 1)
     for leaf in range(first, first + n_leaves):
         begin = (leaf - first) * LAID_OUT
@@ -188,7 +193,7 @@ def _build_level(tree: Tree, first_child: int, n_children: int) -> tuple[int, in
 @kernel
 def child_for(tree: Tree, node: int, key: float) -> int:
     """Return the last child whose lower bound is below the key, or the first."""
-    index: int = 0  # counting all is faster than bisecting: it needs no branches
+    index: int = 0  # counting all keys needs no branches, so it is faster than bisecting
     for i in range(1, tree.sizes[node]):
         index += tree.keys[node, i] < key
     return index

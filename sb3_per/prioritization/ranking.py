@@ -30,10 +30,10 @@ class Ranking:
     """
     Slots by descending priority: place, remove and look up by rank in O(log n_slots) amortised.
 
-    Of equal priorities the one placed last ranks first. A leaf that loses its entries stays. When
-    all leaves are used up, after at least n_slots / 25 insertions, the tree is built again in
-    O(n_slots): leaves of 47 of 48 entries, which insertions at the front leave behind, split at
-    every second insertion.
+    Among equal priorities, the one placed last ranks first. Empty leaves stay in the tree. When all
+    leaves are used up, the tree is rebuilt in O(n_slots). At least n_slots / 25 insertions come
+    before that: insertions at the front leave leaves with 47 of 48 entries behind, and such leaves
+    split at every second insertion.
 
     :param n_slots: Number of slots, fewer than 2^31.
     """
@@ -54,14 +54,15 @@ class Ranking:
 
     @property
     def largest_priority(self) -> float:
-        """Return the priority of rank 0; there has to be one."""
+        """Return the priority of rank 0, which must exist."""
         leaf, place = _find(self._tree, 0)
         return float(-self._tree.keys[leaf, place])
 
     def place(self, slots: IntArray, priorities: FloatArray) -> None:
         """
-        Put slots in their places, wherever they were before; for a slot named twice the last place
-        counts.
+        Move slots to the places of their priorities.
+
+        If a slot occurs twice, its last priority counts.
 
         :param slots: Slots in [0, n_slots), shape (B,).
         :param priorities: Priorities, not NaN, shape (B,).
@@ -69,7 +70,7 @@ class Ranking:
         _place(self._tree, slots, priorities)
 
     def remove(self, slots: IntArray) -> None:
-        """Remove slots, shape (B,), from the order; those that are not in it are ignored."""
+        """Remove slots, shape (B,), from the order; slots that are not in it are ignored."""
         _remove(self._tree, slots)
 
     def at(self, ranks: IntArray) -> IntArray:
@@ -96,12 +97,12 @@ class Ranking:
 
     def restore(self, slots: IntArray, priorities: FloatArray) -> None:
         """
-        Replace everything by what ``entries`` returned.
+        Replace everything by slots and priorities that ``entries`` returned.
 
-        :raises ValueError: before anything has changed, for slots or priorities that it cannot have
-            given.
+        :raises ValueError: before anything has changed, for slots or priorities that ``entries``
+            cannot have returned.
         """
-        # The kernel below checks no bounds: whole numbers, each slot at most once, so at most all.
+        # Checked here, since the kernel below checks no bounds.
         whole = slots.dtype == np.int64 and priorities.dtype == np.float64
         in_range = bool(((slots >= 0) & (slots < self.n_slots)).all())
         distinct = len(np.unique(slots)) == len(slots) == len(priorities) <= self.n_slots
@@ -122,12 +123,12 @@ class Ranking:
 
 @kernel
 def _place(tree: Tree, slots: IntArray, priorities: FloatArray) -> float:
-    """Returns a number without meaning, which keeps the compiler from dropping the reads."""
+    """Return a meaningless number, which keeps the compiler from dropping the reads."""
     touched = 0.0
     leaves = np.empty(AHEAD, dtype=np.int64)
     for start in range(0, len(slots), AHEAD):
         chunk = range(start, min(start + AHEAD, len(slots)))
-        # Leaves are read before they change, so that their cache misses overlap: half the time.
+        # Leaves are read before they change, so that their cache misses overlap (half the time).
         for i in chunk:
             touched += _touch(tree, tree.leaf_of[slots[i]])
         _remove(tree, slots[chunk.start : chunk.stop])
@@ -167,7 +168,7 @@ def _slots_at(tree: Tree, ranks: IntArray) -> IntArray:
     slots, leaves = np.empty(len(ranks), dtype=np.int64), np.empty(len(ranks), dtype=np.int64)
     for i in range(len(ranks)):
         leaves[i], slots[i] = _find(tree, ranks[i])
-    # Apart from the search, the cache misses of all leaves overlap.
+    # In a loop of their own, the cache misses of all leaves overlap.
     for i in range(len(ranks)):
         slots[i] = tree.items[leaves[i], slots[i]]
     return slots
@@ -190,7 +191,7 @@ def _ranks_of(tree: Tree, slots: IntArray) -> IntArray:
 
 @kernel
 def _find(tree: Tree, rank: int) -> tuple[int, int]:
-    """Leaf and place of a rank."""
+    """Return the leaf that holds a rank, and the place in the leaf."""
     node = tree.state[ROOT]
     while node < len(tree.counts):
         for index in range(tree.sizes[node]):
@@ -220,7 +221,7 @@ def _take_out(tree: Tree, slot: int) -> None:
 
 @kernel
 def _put_in(tree: Tree, leaf: int, slot: int, key: float) -> None:
-    """Insert into a leaf that has room, before all equal keys."""
+    """Insert into a leaf that has space, before all equal keys."""
     place = 0
     for i in range(tree.sizes[leaf], 0, -1):
         if tree.keys[leaf, i - 1] < key:
@@ -253,7 +254,7 @@ def _leaf_for(tree: Tree, key: float) -> int:
 
 @cache
 def compile_kernels() -> None:
-    """Compile now, or load from numba's cache, so that no later call has to wait."""
+    """Compile the kernels, or load them from numba's cache, so that no later call waits."""
     tree = empty_tree(1)
     zero = np.zeros(1, dtype=np.int64)
     _place(tree, zero, np.ones(1))

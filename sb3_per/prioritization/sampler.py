@@ -1,4 +1,4 @@
-"""Samples slots by priority: scheme, random numbers, weights, and which TD errors are awaited."""
+"""The sampler: it samples slots by priority, weights them, and tracks awaited TD errors."""
 
 from collections.abc import Callable
 from functools import cache
@@ -21,7 +21,7 @@ NORMALIZATIONS = ("batch", "buffer", "mean", "none")
 
 
 class SampledBatch(NamedTuple):
-    """Slots and the importance-sampling weights of their transitions."""
+    """The slots of a batch and the importance-sampling weights of their transitions."""
 
     slots: IntArray  # (B,)
     weights: NDArray[np.float32]  # (B, 1)
@@ -29,7 +29,7 @@ class SampledBatch(NamedTuple):
 
 class PrioritizedSampler:
     """
-    Samples slots by priority (Schaul et al. 2016), a share of each batch uniformly if asked to.
+    Samples slots by priority (Schaul et al. 2016); a share of each batch may be sampled uniformly.
 
     Invariant: a slot can be sampled from ``insert`` until ``remove`` or ``clear``, and never
     otherwise. The caller has checked the arguments.
@@ -38,13 +38,13 @@ class PrioritizedSampler:
     :param prioritization: A name, or a class that obeys ``Prioritization``.
     :param prioritization_kwargs: Options of that class alone; None for none.
     :param uniform_share: The part of each batch that is sampled uniformly, in [0, 1].
-    :param weight_normalization: What weights are divided by: the largest of the ``"batch"``, the
-        largest that any slot could have (``"buffer"``), the ``"mean"`` of the batch, or nothing
-        (``"none"``).
+    :param weight_normalization: Divide the weights by the largest of the ``"batch"``, by the
+        largest that any slot could have (``"buffer"``), by the ``"mean"`` of the batch, or not at
+        all (``"none"``).
     :param stratified: As for ``SamplingScheme``.
     :param replacement: As for ``SamplingScheme``; ``uniform_share`` needs it to be True.
-    :param generator: Random numbers.
-    :param options: The options that all prioritizations share, alpha among them.
+    :param generator: The random generator.
+    :param options: The options that all prioritizations share, such as alpha.
     :raises ValueError: for an option out of its range.
     """
 
@@ -129,13 +129,13 @@ class PrioritizedSampler:
 
         Each slot gets its probability under the mixture, whichever part it came from: the balance
         heuristic (Veach & Guibas 1995). The number of uniform samples is share * B, rounded up or
-        down at random so that it is share * B on average: so the probabilities are exact for each
-        share, and no weight exceeds share^-beta.
+        down at random so that it is share * B on average. Therefore the probabilities are exact for
+        each share, and no weight exceeds share^-beta.
         """
         share, uniforms = self.uniform_share, self.generator.random(batch_size + 1)
         n_uniform = min(int(share * batch_size + uniforms[-1]), batch_size)
         n_prioritized = batch_size - n_uniform
-        # At least one, whose smallest probability may be needed even if it is not used itself.
+        # At least one sample: its smallest probability may be needed even if the sample is not.
         n_asked = max(n_prioritized, 1)
         sampled = self._sample_by_priority(n_asked, uniforms[batch_size - n_asked : batch_size])
         by_uniform = inserted.sample(self.scheme, n_uniform, uniforms[:n_uniform])
@@ -152,8 +152,8 @@ class PrioritizedSampler:
         """
         Set priorities from TD errors, both of shape (B,), in O(B log n_slots).
 
-        TD errors that come late are dropped: those of a slot whose transition was replaced or
-        removed after it was sampled. For a slot named twice the last one counts.
+        A TD error that comes late is dropped: its transition was replaced or removed after it was
+        sampled. If a slot occurs twice, its last TD error counts.
         """
         in_time, n_late = self._pending.settle(slots)
         if n_late > 0:
@@ -161,7 +161,7 @@ class PrioritizedSampler:
         self.prioritization.update(slots, td_errors)
 
     def are_late(self, slots: IntArray) -> NDArray[np.bool_]:
-        """Return which slots, shape (B,), await TD errors of earlier contents; any numbers."""
+        """Return which slots, shape (B,), await late TD errors; any whole numbers are allowed."""
         return self._pending.are_late(slots)
 
     def probabilities(self, slots: IntArray) -> FloatArray:
@@ -175,11 +175,11 @@ class PrioritizedSampler:
 
     @property
     def pending_states(self) -> NDArray[np.int8]:
-        """Which slots await TD errors, shape (n_slots,), to be stored and put back as it is."""
+        """Return which slots await TD errors, shape (n_slots,), to be stored and restored."""
         return self._pending.states
 
     def options(self) -> dict[str, Any]:
-        """Return the options of this class, except for the prioritization and what it shares."""
+        """Return the options of this class, without the options of the prioritization itself."""
         return {
             "uniform_share": self.uniform_share,
             "weight_normalization": self.weight_normalization,
@@ -189,7 +189,7 @@ class PrioritizedSampler:
 
     def restore(self, state: dict[str, Any]) -> None:
         """
-        Continue from a state of the prioritization; ``pending_states`` has been put back before.
+        Continue from a state of the prioritization; restore ``pending_states`` before this call.
 
         :raises ValueError: for a state that does not fit.
         """
@@ -197,7 +197,7 @@ class PrioritizedSampler:
         self.find_inserted()
 
     def find_inserted(self) -> None:
-        """Ask the prioritization, which was put in place, which slots are inserted; O(N log N)."""
+        """Find out from the restored prioritization which slots are inserted; O(N log N)."""
         self.n_sampleable = 0
         if self._inserted is not None:
             self._inserted.clear()
@@ -208,7 +208,7 @@ class PrioritizedSampler:
             is_inserted = self.prioritization.probabilities(slots) > 0
             inserted = slots[is_inserted]
             self.n_sampleable += len(inserted)
-            # What version 0.1.0 stored does not say which slots are not inserted.
+            # The states that version 0.1.0 stored do not say which slots are inserted.
             self._pending.remove(slots[~is_inserted])
             self._pending.insert(inserted[~self._pending.are_inserted(inserted)])
             if self._inserted is not None:
@@ -239,7 +239,7 @@ def check_options(
     rule = f"weight_normalization must be one of {NORMALIZATIONS}"
     require(weight_normalization in NORMALIZATIONS, rule, weight_normalization)
     require_bool("replacement", replacement)
-    rule = "uniform_share must be 0 with replacement=False, where no exact weights are known"
+    rule = "uniform_share must be 0 with replacement=False, since no exact weights are known there"
     require(replacement or uniform_share == 0, rule, uniform_share)
 
 
@@ -248,12 +248,12 @@ def importance_weights(
     probabilities: FloatArray, reference: float, beta: float
 ) -> NDArray[np.float32]:
     """
-    Return importance-sampling weights (N * P)^-beta, divided by those of a reference: (reference /
-    P)^beta (Schaul et al. 2016, section 3.4).
+    Return importance-sampling weights (N * P)^-beta, divided by the weight of a reference
+    probability: (reference / P)^beta (Schaul et al. 2016, section 3.4).
 
     :param probabilities: P(i) of each sampled slot, shape (B,), all > 0.
-    :param reference: The probability whose weight is 1: the smallest one to divide by the largest
-        weight, 1 / N to divide by nothing.
+    :param reference: The probability whose weight is 1. With the smallest probability, weights are
+        divided by the largest weight; with 1 / N, they are not divided.
     :param beta: 0 for no correction, 1 for full correction.
     :return: Weights, shape (B, 1).
     """
@@ -265,7 +265,7 @@ def importance_weights(
 
 @kernel
 def smallest(probabilities: FloatArray) -> float:
-    """Return the smallest probability, shape (B,); NumPy's own takes three times as long."""
+    """Return the smallest of probabilities, shape (B,); NumPy's min takes three times as long."""
     least = np.inf
     for i in range(len(probabilities)):
         least = min(least, probabilities[i])
@@ -274,6 +274,6 @@ def smallest(probabilities: FloatArray) -> float:
 
 @cache
 def compile_kernels() -> None:
-    """Compile now, or load from numba's cache, so that no later call has to wait."""
+    """Compile the kernels, or load them from numba's cache, so that no later call waits."""
     importance_weights(np.ones(1), 1.0, 1.0)
     smallest(np.ones(1))

@@ -20,15 +20,14 @@ from sb3_per.prioritization.sum_tree import (
 
 class SampledSlots(NamedTuple):
     """
-    The slots of one batch. A slot's probability is the number of times that a batch holds it on
-    average, divided by B.
+    The slots of one batch. A slot's probability is how often a batch holds it on average, over B.
 
-    Stratified slots come in the order of the leaves: shuffle a batch before splitting it.
+    Stratified slots come in the order of the leaves: shuffle a batch before you split it.
     """
 
     slots: IntArray  # (B,)
     probabilities: FloatArray  # (B,), > 0
-    smallest_probability: float = np.nan  # of all that could be sampled, if it was asked for
+    smallest_probability: float = np.nan  # of all slots; NaN unless with_smallest
 
 
 class SamplingScheme(NamedTuple):
@@ -39,14 +38,17 @@ class SamplingScheme(NamedTuple):
     of the total, with one sample from each (Schaul et al. 2016, section 3.3).
 
     Without replacement, strata share one offset (systematic sampling): a leaf is sampled with
-    probability min(1, c * weight), where c makes these add up to B. Leaves that fill a whole
-    stratum are taken first. Independent samples are taken one after the other from what is left;
-    given tau, the moment at which sample B + 1 would come when leaf i comes after an exponential
-    time of rate weight, a leaf is sampled with probability 1 - exp(-weight * tau), and importance
-    weights from it are unbiased (rank conditioning, Cohen & Kaplan 2007).
+    probability min(1, c * weight), where c makes these probabilities add up to B. Leaves that fill
+    a whole stratum are taken first.
 
-    :param stratified: Take one sample from each of B equal slices of the total, or else B
-        independent ones.
+    Independent samples without replacement are taken one after the other from the leaves that are
+    left. This is the same as letting each leaf arrive after an exponential time whose rate is its
+    weight, and taking the first B. Let tau be the time at which leaf B + 1 arrives. Given tau, a
+    leaf is sampled with probability 1 - exp(-weight * tau), and importance weights from this
+    probability are unbiased (rank conditioning, Cohen & Kaplan 2007).
+
+    :param stratified: True: one sample from each of B equal slices of the total. False: B
+        independent samples.
     :param replacement: Whether a batch may hold a leaf twice.
     """
 
@@ -54,11 +56,11 @@ class SamplingScheme(NamedTuple):
     replacement: bool = True
 
     def compile_kernels(self) -> None:
-        """Compile now, or load from numba's cache, so that no later call has to wait."""
+        """Compile the kernels, or load them from numba's cache, so that no later call waits."""
         _compile_kernels(self)
 
     def n_uniforms(self, batch_size: int) -> int:
-        """Return how many uniforms ``sample`` uses up for a batch."""
+        """Return how many random numbers ``sample`` uses for a batch."""
         if self.replacement:
             return batch_size
         return 1 if self.stratified else 2 * batch_size + 1
@@ -74,8 +76,8 @@ class SamplingScheme(NamedTuple):
         """
         Sample leaves; leaves of weight 0 are never sampled. O(B log n_leaves).
 
-        :param tree: A tree with a total above 0; without replacement, with at least B leaves above
-            0.
+        :param tree: A tree with a total above 0. Without replacement, at least B of its leaves must
+            be above 0.
         :param batch_size: B, how many leaves to sample.
         :param uniforms: Random numbers in [0, 1), shape (n_uniforms(B),).
         :param with_smallest: Whether to find the smallest probability of all leaves as well.
@@ -101,7 +103,7 @@ class SamplingScheme(NamedTuple):
 def _sample(
     nodes: FloatArray, starts: IntArray, uniforms: FloatArray, stratified: bool
 ) -> tuple[IntArray, FloatArray]:
-    """Return leaves, one to a stratum or independent, and their probabilities."""
+    """Return leaves, one from each stratum or independent, and their probabilities."""
     n_samples, total = len(uniforms), total_of(nodes)
     masses = np.empty(n_samples)
     for i in range(n_samples):
@@ -117,9 +119,9 @@ def _take_systematic(
     nodes: FloatArray, starts: IntArray, n_samples: int, offset: float
 ) -> tuple[IntArray, float]:
     """Return distinct leaves at equal distances, and the factor c of ``SamplingScheme``."""
-    # Equal distances hit a leaf that fills a whole stratum every time, and perhaps twice. Such
-    # leaves are taken first and set to 0, the rest is laid out again, and at the end all weights
-    # are put back.
+    # Equal distances always hit a leaf that fills a whole stratum, perhaps twice. Such leaves are
+    # taken first and set to 0, and the other leaves are sampled from the new total. At the end, all
+    # weights are restored.
     taken = np.empty(n_samples, dtype=np.int64)
     weights = np.empty(n_samples)
     n_taken = 0
@@ -141,7 +143,7 @@ def _take_systematic(
                 taken[n_taken + n_certain], weights[n_taken + n_certain] = found[i], weight
                 n_certain += 1
         if n_certain == 0:
-            for i in range(n_left):  # a slice would compile for seconds
+            for i in range(n_left):  # a slice would take seconds to compile
                 taken[n_taken + i] = found[i]
             rate = n_left / total
             break
@@ -173,8 +175,8 @@ def _take_one_by_one(
 
 @cache
 def _compile_kernels(scheme: SamplingScheme) -> None:
-    # Kernels that are called come before those that call them: the other way round, numba's cache
-    # gives back a find_leaves that cannot return its array.
+    # Compile kernels before the kernels that call them: the other way round, numba's cache returns
+    # a find_leaves that cannot return its array.
     sum_tree.compile_kernels()
     nodes, starts, uniforms = np.ones(FANOUT), np.zeros(1, dtype=np.int64), np.full(2, 0.5)
     if scheme.replacement:

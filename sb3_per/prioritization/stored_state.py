@@ -1,4 +1,4 @@
-"""Checks of what a file says about priorities, before a kernel without bounds checks reads it."""
+"""Checks of priorities that come from a file, before kernels without bounds checks read them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +15,7 @@ def stored_array(state: Mapping[str, Any], name: str, dtype: DTypeLike, most: in
 
     :param dtype: The type that its numbers must have.
     :param most: How many numbers it may hold.
-    :raises ValueError: if it is missing, or has another type, more than one axis or more numbers.
+    :raises ValueError: if it is missing, has another type, more than one axis, or too many numbers.
     """
     array = state.get(name)
     rule = f"stored {name} must be at most {most} numbers of type {np.dtype(dtype)} on one axis"

@@ -13,8 +13,8 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 Number = TypeVar("Number", bound=np.number)
 
-# Eight float64 fill one 64-byte cache line: a level costs one miss, and a million leaves need seven
-# levels, not twenty.
+# Eight float64 fill one 64-byte cache line: a level costs one cache miss, and a million leaves need
+# seven levels, not twenty.
 FANOUT = 8
 LINE = 64  # bytes
 
@@ -37,7 +37,7 @@ class SumTree:
         self.n_leaves = n_leaves
         self.starts = _level_starts(n_leaves)
         self.nodes = zeros_on_cache_lines((self.starts[-1] + _round_up(n_leaves),), np.float64)
-        # The smallest and the largest weight below every inner node, once they were asked for.
+        # The smallest and the largest weight below every inner node; None before `track`.
         self._extremes: tuple[FloatArray, FloatArray] | None = None
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -61,12 +61,12 @@ class SumTree:
         return view
 
     def smallest(self) -> float:
-        """Return the smallest weight above 0, infinite when there is none; see ``track``."""
+        """Return the smallest weight above 0, or infinity if there is none; see ``track``."""
         top = self._top(self.track()[0])
         return float(np.min(top, where=top > 0, initial=np.inf))
 
     def largest(self) -> float:
-        """Return the largest weight, 0 when there is none; see ``track``."""
+        """Return the largest weight, or 0 if there is none; see ``track``."""
         return float(np.max(self._top(self.track()[1])))
 
     def track(self) -> tuple[FloatArray, FloatArray]:
@@ -94,7 +94,7 @@ class SumTree:
 
     def set(self, leaves: IntArray, weights: FloatArray) -> None:
         """
-        Set the weights of leaves; for a leaf named twice the last one counts. O(B log n_leaves).
+        Set the weights of leaves in O(B log n_leaves); if a leaf occurs twice, the last one counts.
 
         :param leaves: Leaf numbers, shape (B,).
         :param weights: Weights, finite and >= 0, shape (B,).
@@ -108,7 +108,7 @@ class SumTree:
         bad = _check_and_set(self.nodes, self.starts, self.n_leaves, leaves, weights)
         if bad >= 0:
             raise ValueError(
-                f"a leaf must lie in [0, {self.n_leaves}) and its weight be finite and >= 0, "
+                f"a leaf must lie in [0, {self.n_leaves}), its weight must be finite and >= 0, "
                 f"got leaf {leaves[bad]} with weight {weights[bad]}"
             )
         if self._extremes is not None:
@@ -116,10 +116,10 @@ class SumTree:
 
     def find(self, masses: FloatArray) -> IntArray:
         """
-        Return the leaf under each mass: the first whose running sum exceeds it. O(B log n_leaves).
+        Return the first leaf whose running sum exceeds each mass, in O(B log n_leaves).
 
         A leaf of weight 0 is never returned, whatever rounding does: a mass at or beyond the total
-        finds the last leaf that has weight. The total has to be above 0.
+        finds the last leaf that has weight. The total must be above 0.
 
         :param masses: Positions on the mass line, in [0, total], shape (B,).
         :return: Leaf numbers, shape (B,).
@@ -207,7 +207,7 @@ def set_leaves(nodes: FloatArray, starts: IntArray, leaves: IntArray, weights: F
 def _check_and_set(
     nodes: FloatArray, starts: IntArray, n_leaves: int, leaves: IntArray, weights: FloatArray
 ) -> int:
-    """Position of the first leaf or weight out of range; -1 if all are good and now written."""
+    """Return the position of the first leaf or weight out of range; -1 if all were written."""
     for i in range(len(leaves)):
         if not (0 <= leaves[i] < n_leaves and 0.0 <= weights[i] < np.inf):
             return i
@@ -222,9 +222,9 @@ def find_leaves(nodes: FloatArray, starts: IntArray, masses: FloatArray) -> IntA
     left_over = masses.copy()
     bits = nodes.view(np.int64)
     touched = 0
-    # All masses go down a level together, and a first loop only touches what the second will read:
-    # it waits for nothing, so that cache misses overlap (twice as fast at a million leaves). All
-    # children are read: stopping at the right one cannot be predicted.
+    # All masses go down one level together. The first loop only touches what the second loop reads:
+    # its reads do not wait for each other, so their cache misses overlap (twice as fast at a
+    # million leaves). All children are read, since the processor cannot predict where to stop.
     for level in range(len(starts)):
         for i in range(len(masses)):
             touched |= bits[starts[level] + found[i] * FANOUT]
@@ -243,7 +243,7 @@ def find_leaves(nodes: FloatArray, starts: IntArray, masses: FloatArray) -> IntA
                 while nodes[first_child + n_below] == 0.0:
                     n_below -= 1
             found[i] = found[i] * FANOUT + n_below
-    if touched < 0:  # no weight has a sign; without a use the compiler would drop the first loop
+    if touched < 0:  # never, but without a use of it the compiler would drop the first loop
         raise AssertionError
     return found
 
@@ -271,7 +271,7 @@ def _refresh_extremes(
 
 @cache
 def compile_kernels() -> None:
-    """Compile now, or load from numba's cache, so that no later call has to wait."""
+    """Compile the kernels, or load them from numba's cache, so that no later call waits."""
     nodes, starts = np.zeros(FANOUT), np.zeros(1, dtype=np.int64)
     leaves, weights = np.zeros(1, dtype=np.int64), np.ones(1)
     set_leaves(nodes, starts, leaves, weights)

@@ -1,4 +1,4 @@
-"""Samples slots uniformly, and mixes such samples with those by priority."""
+"""Uniform samples of slots, and their mixture with samples by priority."""
 
 from functools import cache
 
@@ -11,11 +11,11 @@ from sb3_per.prioritization.sum_tree import FloatArray, IntArray, SumTree
 
 class InsertedSlots:
     """
-    The slots that can be sampled, for uniform sampling in the order of slots.
+    The set of slots that can be sampled, for uniform sampling in the order of slots.
 
-    Invariant: as long as there is no tree, they are the first ``_end`` ones, and a uniform number
-    tells the slot. A tree of ones is made when a slot is removed, or inserted out of turn, and kept
-    until ``clear``.
+    Invariant: while there is no tree, the set is the first ``_end`` slots, and a random number
+    gives a slot directly. When a slot is removed or inserted out of order, a tree of ones is made,
+    and kept until ``clear``.
 
     :param n_slots: Number of slots.
     """
@@ -71,7 +71,7 @@ class InsertedSlots:
 
 @kernel
 def sample_first(n: int, uniforms: FloatArray, stratified: bool) -> IntArray:
-    """Return uniform samples of the first ``n`` slots: those that a tree of ``n`` ones gives."""
+    """Return uniform samples of the first ``n`` slots, as a tree of ``n`` ones would give them."""
     slots = np.empty(len(uniforms), dtype=np.int64)
     for i in range(len(uniforms)):
         mass = (i + uniforms[i]) * (n / len(uniforms)) if stratified else uniforms[i] * n
@@ -107,6 +107,6 @@ def mix(
 
 @cache
 def compile_kernels() -> None:
-    """Compile now, or load from numba's cache, so that no later call has to wait."""
+    """Compile the kernels, or load them from numba's cache, so that no later call waits."""
     slots, ones = sample_first(1, np.zeros(1), True), np.ones(1)
     mix((slots, slots), (ones, ones), 0.5, 1)
