@@ -1,4 +1,4 @@
-"""Files of named arrays below a JSON header: whole or refused, and read without running code."""
+"""Files of named arrays with a JSON header: whole or refused, and read without running code."""
 
 import hashlib
 import json
@@ -29,19 +29,20 @@ def write_archive(
     path: str | os.PathLike[str], header: Mapping[str, Any], members: Mapping[str, Any]
 ) -> None:
     """
-    Write a file that is at its place either whole or not at all; the one that was there before
-    stays until then. Arrays are written one after the other, without a copy of them in memory.
+    Write a file as a whole or not at all; an older file stays in its place until then.
 
-    The file is a zip archive that ``numpy.load`` can open, followed by its checksum.
+    Arrays are written one after the other, without copying them in memory. The file is a zip
+    archive that ``numpy.load`` can open, followed by its checksum.
 
-    :param path: Where to; folders are made. Meanwhile the file is called ``.<name>.*.partial``.
+    :param path: The file; missing folders are made. Until it is whole, the file is called
+        ``.<name>.*.partial``.
     :param header: Anything that JSON can hold.
     :param members: Arrays and bytes by name.
     :raises ValueError: for what cannot be stored; see ``as_json`` and ``require_storable``.
     """
     with new_file(Path(path)) as file:
         hashing = _HashingWriter(file)
-        # Being unable to seek, it is written from front to back, and the checksum with it.
+        # The writer cannot seek, so the file is written and hashed from front to back.
         with zipfile.ZipFile(hashing, "w") as archive:  # type: ignore[call-overload]  # needs write
             archive.writestr(zipfile.ZipInfo(_HEADER), as_json(header))
             for name, member in members.items():
@@ -60,7 +61,7 @@ def as_json(values: Mapping[str, Any]) -> str:
     """
     Return values as JSON.
 
-    :param values: Text, numbers (NumPy's too), truth and None, in lists and dicts.
+    :param values: Text, numbers (including NumPy's), booleans and None, in lists and dicts.
     :raises ValueError: for anything else.
     """
     return json.dumps(values, default=_plain)
@@ -68,19 +69,19 @@ def as_json(values: Mapping[str, Any]) -> str:
 
 def _plain(value: Any) -> Any:
     is_numpys = isinstance(value, np.generic | np.ndarray) and value.dtype.kind in "biuf"
-    require(is_numpys, "beside arrays only what JSON holds can be stored", value)
+    require(is_numpys, "only arrays, and values that JSON holds, can be stored", value)
     return value.tolist()
 
 
 def require_storable(name: str, member: NDArray[Any] | bytes) -> None:
     """
-    Check what ``write_archive`` shall write.
+    Check that ``write_archive`` can write a member.
 
     :raises ValueError: for an array of Python objects, which only a pickle could hold, and for a
         name that no member of a zip archive can have.
     """
     is_name = "\0" not in name and name.isprintable()
-    require(is_name, "names of what is stored must be printable text", name)
+    require(is_name, "names of stored members must be printable text", name)
     if isinstance(member, np.ndarray):
         _require_plain(name, member.dtype)
 
@@ -90,7 +91,7 @@ def _require_plain(name: str, dtype: np.dtype[Any]) -> None:
 
 
 class DamagedArchive(ValueError):
-    """Raised for a file that is not as it was written."""
+    """Raised for a file that was changed after it was written."""
 
 
 class Archive:
@@ -98,20 +99,20 @@ class Archive:
     A file of ``write_archive``, open for reading.
 
     Invariant: the checksum was right when the file was opened, and all members lie uncompressed in
-    the file, so none can be larger than the file. A checksum stops damage but no attacker: nothing
-    that is read is believed before it was checked.
+    the file, so none can be larger than the file. A checksum reveals damage but stops no attacker:
+    everything that is read is checked before it is used.
 
     :param path: The file.
-    :param kind: What ``header["format"]`` has to be.
+    :param kind: The value that ``header["format"]`` must have.
     :param version: The newest ``header["version"]`` that the caller can read.
-    :raises DamagedArchive: for a file that is damaged.
-    :raises ValueError: for one of another kind, or newer.
+    :raises DamagedArchive: for a damaged file.
+    :raises ValueError: for a file of another kind or a newer version.
     """
 
     def __init__(self, path: str | os.PathLike[str], kind: str, version: int) -> None:
         self.path = Path(path)
         _check_seal(self.path)
-        self._rule = f"{self.path} must be as sb3-per writes it"
+        self._rule = f"{self.path} must be a file as sb3-per writes it"
         with refusing(self._rule):
             self._zip = zipfile.ZipFile(self.path)
         try:
@@ -119,7 +120,7 @@ class Archive:
             self.header = self._read_header()
             found, found_version = self.header.get("format"), self.header.get("version")
             require(found == kind, f"{self.path} must hold a {kind}", found)
-            rule = f"{self.path} must be of format version {version} at the most: update sb3-per"
+            rule = f"{self.path} must have format version {version} or older (update sb3-per)"
             is_known = isinstance(found_version, int) and 1 <= found_version <= version
             require(is_known, rule, found_version)
         except BaseException:
@@ -149,10 +150,9 @@ class Archive:
 
     def array(self, name: str) -> NDArray[Any]:
         """
-        Return an array by its name.
+        Return an array by its name. It takes no more memory than the file holds.
 
-        :raises ValueError: if there is none, or what is there is not as ``write_archive`` writes
-            it. Memory is taken for no more than the file holds.
+        :raises ValueError: if there is no such array, or not as ``write_archive`` writes it.
         """
         with refusing(self._rule), self._open(f"{name}.npy") as file:
             shape, dtype = self._array_header(name, file)
@@ -162,7 +162,7 @@ class Archive:
 
     def read_into(self, name: str, target: NDArray[Any]) -> None:
         """
-        Fill an array, without a second one in memory.
+        Fill an array, without a second array in memory.
 
         :raises ValueError: if what is stored has another shape or type.
         """
@@ -183,7 +183,7 @@ class Archive:
         return self._zip.open(member)
 
     def _array_header(self, name: str, file: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        """Read shape and type of an array whose numbers have to fill the rest of the member."""
+        """Read shape and type of an array whose numbers must fill the rest of the member."""
         require(
             npy.read_magic(file) == (1, 0), f"{name} must be an array of .npy version 1.0", name
         )
@@ -203,20 +203,20 @@ def _fill(array: NDArray[Any], file: Any) -> None:
 
 
 def _check_members(path: Path, members: list[zipfile.ZipInfo]) -> None:
-    """Raise ValueError unless all members lie in the file as they are, each in its own place."""
+    """Raise ValueError unless all members are uncompressed and together fit into the file."""
     size = path.stat().st_size
     for member in members:
         lies_in = 0 <= member.header_offset < size and member.compress_size == member.file_size
         is_plain = member.compress_type == zipfile.ZIP_STORED and not member.flag_bits & 1
-        require(lies_in and is_plain, f"members of {path} must be stored as they are", member)
+        require(lies_in and is_plain, f"members of {path} must be stored uncompressed", member)
     names = [member.filename for member in members]
-    require(len(set(names)) == len(names), f"members of {path} must have names of their own", names)
+    require(len(set(names)) == len(names), f"members of {path} must have different names", names)
     n_bytes = sum(member.file_size for member in members)
     require(n_bytes <= size, f"members of {path} must take at most its {size} bytes", n_bytes)
 
 
 def _write_array(file: Any, array: NDArray[Any]) -> None:
-    """As ``numpy.lib.format.write_array``, which copies up to 16 MiB at a time."""
+    """Write an array as NumPy's ``write_array`` does, but with smaller copies than its 16 MiB."""
     described = npy.header_data_from_array_1_0(array)
     npy.write_array_header_1_0(file, {**described, "fortran_order": False})
     for rows in _chunks(array):
@@ -234,7 +234,7 @@ def _chunks(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
 
 
 class _HashingWriter:
-    """Passes on what is written, and knows its checksum."""
+    """Writes to a file, and computes the checksum of what it writes."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file

@@ -1,4 +1,4 @@
-"""Files that take their place whole or not at all."""
+"""Files that are replaced as a whole or not at all."""
 
 import glob
 import os
@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import BinaryIO
 from uuid import uuid4
 
-# Without a write for so long, in seconds, an unfinished file belongs to a process that was killed.
+# After so many seconds without a write, an unfinished file belongs to a process that was killed.
 _ABANDONED = 3600
 
 
 def unfinished_files(folder: Path, pattern: str) -> Iterator[Path]:
     """
-    Return the unfinished files in a folder, of writers at work and of killed ones.
+    Return the unfinished files in a folder, of running writers and of killed ones.
 
     :param pattern: The names of the finished files, as for ``Path.glob``.
     """
@@ -26,11 +26,11 @@ def unfinished_files(folder: Path, pattern: str) -> Iterator[Path]:
 @contextmanager
 def new_file(path: Path) -> Iterator[BinaryIO]:
     """
-    Open a file for writing that takes its place, durably, when the block ends without an error.
+    Open a new file for writing, which replaces ``path`` when the block ends without an error.
 
-    Where the place is a link, the file that the link leads to is replaced. Several writers may
-    write to one place at the same time: each has an unfinished file of its own, and the last one
-    to finish wins.
+    The file is synced to the disk first. If the path is a link, the file behind the link is
+    replaced. Several writers may write to one path at the same time: each one has its own
+    unfinished file, and the last one to finish wins.
     """
     path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -69,6 +69,6 @@ def _sync_folder(folder: Path) -> None:
     except OSError as error:  # some network file systems refuse it
         warnings.warn(
             f"{folder} cannot be synced to the disk ({error}): the file that was just written is "
-            "in its place, but may be gone after a power cut",
+            "in its place, but may be lost after a power cut",
             stacklevel=4,
         )

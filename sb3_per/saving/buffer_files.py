@@ -1,4 +1,4 @@
-"""Prioritized buffers in files without pickle: reading one executes nothing."""
+"""Prioritized buffers in files without pickle: reading a file runs no code."""
 
 import inspect
 import os
@@ -41,10 +41,10 @@ _KINDS: dict[str, type[PrioritizedReplayBuffer]] = {
 }
 _PENDING = "draw_log"  # the name that version 0.1.0 gave to pending states
 
-# No larger buffer is stored: one entry for each slot is looked at on loading.
+# No larger buffer is stored, since loading looks at one entry for each slot.
 MAX_SLOTS = 2**30
 
-# What the header says of a buffer; the buffer itself checks the other options.
+# The structure of a buffer's header; the buffer itself checks the other options.
 BUFFER_STRUCTURE = {
     "kind": one_of([*_KINDS]),
     "observation_space": OBJECT,
@@ -64,15 +64,15 @@ BUFFER_STRUCTURE = {
 
 def save_buffer(buffer: PrioritizedReplayBuffer, path: str | os.PathLike[str]) -> None:
     """
-    Store a buffer: transitions, priorities, which samples await TD errors, beta and the state of
-    the random generator. The file is replaced as a whole or not at all; no copy of the transitions
-    is made in memory.
+    Save a buffer: transitions, priorities, awaited TD errors, beta and the random generator.
 
-    :param buffer: One of ours; only ``save_replay_buffer`` can store subclasses.
-    :param path: Where to, suffix and all.
+    The file is replaced as a whole or not at all. The transitions are not copied in memory.
+
+    :param buffer: A buffer of this library; only ``save_replay_buffer`` can store subclasses.
+    :param path: The file, with its suffix.
     :raises ValueError: for a subclass, stored infos (``copy_info_dict`` of hindsight replay), a
-        space that has no JSON form, a random generator that is not NumPy's, or a prioritization of
-        your own that does not offer its state.
+        space without a JSON form, a random generator that is not NumPy's, or a prioritization of
+        your own without ``state`` and ``restore``.
     """
     header, members = pack_buffer(buffer)
     write_archive(path, {"format": FORMAT, "version": VERSION, **header}, members)
@@ -84,14 +84,14 @@ def load_buffer(
     prioritization: Callable[..., Prioritization] | None = None,
 ) -> PrioritizedReplayBuffer:
     """
-    Return a new buffer that continues as the stored one would have.
+    Return a new buffer that continues where the stored buffer stopped.
 
-    A buffer for hindsight replay has no environments: ``use_replay_buffer`` of an algorithm gives
-    it the algorithm's, and ``set_env`` any others.
+    A loaded buffer for hindsight replay has no environments: pass it to ``use_replay_buffer`` of an
+    algorithm, or call ``set_env``.
 
     :param path: A file of ``save_buffer``.
-    :param device: Where batches shall go.
-    :param prioritization: The class, if the buffer was made with one of your own.
+    :param device: The device of batches.
+    :param prioritization: The class, if the buffer has a prioritization of your own.
     :raises ValueError: for a file that is damaged or holds something else.
     """
     with Archive(path, FORMAT, VERSION) as archive:
@@ -100,12 +100,13 @@ def load_buffer(
 
 
 def pack_buffer(buffer: PrioritizedReplayBuffer) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what an archive needs of a buffer: the part of the header, and arrays as views."""
+    """Return a buffer's contents for an archive: its part of the header, and views of arrays."""
     name = type(buffer).__name__
     rule = f"only {' and '.join(_KINDS)} can be stored without pickle, no subclass"
     rule += " (save_replay_buffer pickles any buffer)"
     require(_KINDS.get(name) is type(buffer), rule, name)
-    require(buffer.n_slots <= MAX_SLOTS, f"only {MAX_SLOTS} slots can be stored", buffer.n_slots)
+    rule = f"a stored buffer must have at most {MAX_SLOTS} slots"
+    require(buffer.n_slots <= MAX_SLOTS, rule, buffer.n_slots)
     buffer.hand_over_new_rows()
     state = _prioritization_state(buffer.prioritization)
     arrays = {key: value for key, value in state.items() if isinstance(value, np.ndarray)}
@@ -139,7 +140,7 @@ def unpack_buffer(
     header = archive.header["buffer"]
     stored = header["prioritization"]
     buffer = _empty_buffer(header, device, prioritization)
-    # Of what was built: the callable may be a partial, or any other function.
+    # The name of the class that was built: the callable may be a partial, or any other function.
     rule = f"the buffer in {archive.path} needs prioritization={stored['name']}"
     require(_name_of(type(buffer.prioritization)) == stored["name"], rule, prioritization)
     buffer.generator = generator_from(header["state"]["generator"])
@@ -162,8 +163,8 @@ def _empty_buffer(
     """
     Return a buffer with stored options.
 
-    It takes memory for what will be written to it, and so for no more than the file holds: NumPy
-    leaves it to the operating system to find the memory of zeros, which comes with the first write.
+    The buffer takes no more memory than the file holds: its arrays are zeros, for which the
+    operating system reserves memory when they are first written.
     """
     kind, stored = _KINDS[header["kind"]], header["options"]
     unknown = sorted(stored.keys() - inspect.signature(kind).parameters.keys())
@@ -184,7 +185,7 @@ def _empty_buffer(
 
 
 def _without_tail(states: NDArray[np.int8]) -> NDArray[np.int8]:
-    """Return pending states up to the last one that differs from those of a new buffer."""
+    """Return pending states without the zeros at the end, which a new buffer has."""
     known = np.flatnonzero(states)
     return states[: known[-1] + 1 if len(known) else 0]
 
@@ -198,7 +199,7 @@ def _restore_pending(states: NDArray[np.int8], archive: Archive) -> None:
 
 
 def buffer_options(buffer: PrioritizedReplayBuffer) -> dict[str, Any]:
-    """Return what a buffer was built with, except spaces, device and kind of prioritization."""
+    """Return a buffer's arguments, except spaces, device and kind of prioritization."""
     stacked = {} if isinstance(buffer, PrioritizedHerReplayBuffer) else {"n_stack": buffer.n_stack}
     return {
         "buffer_size": buffer.n_slots,
@@ -218,7 +219,7 @@ def _name_of(kind: Any) -> str:
 
 def _prioritization_state(prioritization: Prioritization) -> dict[str, Any]:
     kind = type(prioritization)
-    # A subclass of ours that inherits both would silently lose what it adds.
+    # A subclass that inherits both methods from ours would silently lose what it adds.
     has_state = kind in PRIORITIZATIONS.values() or {"state", "restore"} <= vars(kind).keys()
     rule = "a prioritization of your own needs methods state() and restore(state) to be stored"
     require(has_state, rule, kind.__name__)

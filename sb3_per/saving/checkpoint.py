@@ -1,4 +1,4 @@
-"""Checkpoints: all that a run needs to go on, in one file that is whole or not there."""
+"""Checkpoints: all that a run needs to continue, in one file."""
 
 import io
 import os
@@ -33,7 +33,8 @@ CHECKPOINT_STRUCTURE = {
     "buffer": BUFFER_STRUCTURE,
 }
 
-# The buffer is stored with its options, and a run goes on with a new episode.
+# The checkpoint decides these arguments: it stores the buffer with its options, and a resumed run
+# starts a new episode.
 _DECIDED = (
     "buffer_size",
     "force_reset",
@@ -47,17 +48,16 @@ Algorithm = TypeVar("Algorithm", bound=PrioritizedAlgorithm)
 
 def save_checkpoint(model: PrioritizedAlgorithm, path: str | os.PathLike[str]) -> None:
     """
-    Store networks, optimiser, counters, replay buffer, random streams and the statistics of
-    ``VecNormalize``. The file is replaced as a whole or not at all.
+    Save networks, optimizer, counters, replay buffer, random generators and ``VecNormalize``.
 
-    The environment itself is not stored: a run that goes on begins with a new episode, and draws
-    the same batches as one that was never interrupted if an episode ended at the checkpoint and all
-    episodes begin alike.
+    The file is replaced as a whole or not at all. The environment itself is not stored: the resumed
+    run starts a new episode. If an episode ended at the checkpoint and all episodes start alike,
+    the resumed run samples the same batches as an uninterrupted run.
 
-    :param model: Between two rollouts, as ``CheckpointCallback`` has it, or outside of ``learn``.
-    :param path: Where to, suffix and all.
-    :raises ValueError: for an algorithm of SB3, for a buffer that cannot be stored, see
-        ``save_buffer``, and for one that no longer fits the model, whose gamma was changed.
+    :param model: A prioritized algorithm, between two rollouts or outside of ``learn``.
+    :param path: The file, with its suffix.
+    :raises ValueError: for an algorithm of SB3, for a buffer that ``save_buffer`` cannot store, and
+        for a buffer that no longer fits the model (its gamma was changed, for example).
     """
     write_archive(path, *contents_of(model))
 
@@ -72,24 +72,25 @@ def load_checkpoint(
     **options: Any,
 ) -> Algorithm:
     """
-    The model of a checkpoint. Go on with ``model.learn(n_steps_left, reset_num_timesteps=False)``.
+    Load the model of a checkpoint.
 
-    The networks are in SB3's format, parts of which are pickles: load only what you trust.
+    Continue with ``model.learn(n_steps_left, reset_num_timesteps=False)``. The networks are in
+    SB3's format, parts of which are pickles: load only files that you trust.
 
     :param path: A file of ``save_checkpoint``.
     :param env: As many environments, with the same wrappers, as the run had.
-    :param device: Where the networks and batches shall be.
+    :param device: The device of networks and batches.
     :param algorithm: The class of the model.
-    :param restore_environments: False to leave the random numbers of the environments alone, for
-        environments whose ``np_random`` cannot be set.
-    :param options: As for ``PERDQN.load``, except for what belongs to the buffer, which is stored.
+    :param restore_environments: Whether to restore the random generators of the environments. Pass
+        False if their ``np_random`` cannot be set.
+    :param options: As for ``PERDQN.load``, without options of the buffer, which is stored.
     :raises ValueError: for a file that is damaged or of another kind, environments that do not
         fit, and options that the checkpoint decides.
     """
     is_ours = isinstance(algorithm, type) and issubclass(algorithm, PrioritizedAlgorithm)
     require(is_ours, "algorithm must be a prioritized algorithm, such as PERDQN", algorithm)
     is_env = env is not None and not isinstance(env, str)
-    require(is_env, "env must be an environment, such as gym.make makes it", env)
+    require(is_env, "env must be an environment, such as gym.make returns it", env)
     for name in (*_DECIDED, *OPTION_NAMES):
         if name in options:
             raise ValueError(f"{name} comes from the checkpoint: leave it out")
@@ -102,7 +103,7 @@ def load_checkpoint(
         with refusing(f"the model in {path} must be as SB3 saves it"):
             damaged = zipfile.ZipFile(io.BytesIO(networks)).testzip()
         require(damaged is None, f"the model in {path} must be whole", damaged)
-        # It needs no buffer of its own.
+        # The smallest buffer, since the stored one replaces it.
         model = algorithm.load(
             io.BytesIO(networks), env=env, device=device, buffer_size=1, **options
         )
@@ -119,7 +120,8 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Archive:
     """
     Open a checkpoint to read it.
 
-    :raises ValueError: for another file, a damaged one (``DamagedArchive``), or a later version's.
+    :raises ValueError: for a file that is no checkpoint, is damaged (``DamagedArchive``), or comes
+        from a later version.
     """
     return Archive(path, FORMAT, VERSION)
 
@@ -153,12 +155,12 @@ def contents_of(model: BaseAlgorithm) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _own_name(algorithm: type[Any]) -> str:
-    """Return the name of the class of this package that an algorithm is, or is a subclass of."""
+    """Return the name of an algorithm's first class from this package, itself or a base."""
     return next(each.__name__ for each in algorithm.__mro__ if each.__module__[:7] == "sb3_per")
 
 
 def _require_same_algorithm(stored: str | None, algorithm: type[PrioritizedAlgorithm]) -> None:
-    # Version 0.1.0 had PERDQN alone, and did not store its name.
+    # Version 0.1.0 only had PERDQN, and did not store its name.
     is_same = stored is None or stored in [each.__name__ for each in algorithm.__mro__]
     rule = f"algorithm must be {stored}, which the checkpoint was saved with, or a subclass of it"
     require(is_same, rule, algorithm.__name__)

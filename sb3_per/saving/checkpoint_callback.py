@@ -1,4 +1,4 @@
-"""The callback that saves checkpoints while a model trains, and the folder that it keeps."""
+"""The callback that saves checkpoints during training, and the folder of its checkpoints."""
 
 import glob
 import json
@@ -31,16 +31,17 @@ def latest_checkpoint(
     """
     Return the checkpoint of ``CheckpointCallback`` with the most steps, or None.
 
-    A damaged checkpoint is passed over, with a warning that names it.
+    A damaged checkpoint is skipped, with a warning that names it.
 
     :param folder: The callback's ``save_path``.
-    :param name_prefix: The callback's.
-    :raises ValueError: if a later version of this package wrote it, rather than lose what it has.
+    :param name_prefix: The callback's ``name_prefix``.
+    :raises ValueError: if a later version of this package wrote the checkpoint. Skipping it would
+        lose progress.
     """
     for path in reversed(_checkpoints(Path(folder), name_prefix)):
         try:
             open_checkpoint(path).close()
-        except FileNotFoundError:  # a run that is at work has dropped it
+        except FileNotFoundError:  # a running training has deleted it
             continue
         except DamagedArchive as error:
             warnings.warn(f"{error}; taking an earlier one", stacklevel=2)
@@ -57,25 +58,25 @@ class CheckpointCallback(BaseCallback):
     checkpoint is one file, ``<save_path>/<name_prefix>_<steps>_steps.ckpt``, from which
     ``load_checkpoint`` continues the run.
 
-    SB3's callback saves in the middle of a step, and not atomically. This one waits until the
-    rollout has ended: everything that was seen is then stored and learned from. (Where another
-    callback ends training in the middle of a step, SB3 drops that step, so a run that continues
-    from there is not the one that was never interrupted.)
+    SB3's callback saves in the middle of a step, and not atomically. This callback waits until the
+    rollout has ended and all its transitions are stored and trained on. (If another callback ends
+    training in the middle of a step, SB3 drops that step, so the resumed run differs from an
+    uninterrupted one.)
 
-    Pass it to ``learn`` itself, alone or in a list. Callbacks within another callback, such as
-    ``EveryNTimesteps``, do not hear when rollouts begin.
+    Pass it to ``learn`` itself, alone or in a list. Another callback around it, such as
+    ``EveryNTimesteps``, does not tell it when rollouts begin.
 
     :param save_freq: Save every so many calls of ``env.step()``, as in SB3: with several
         environments, each call is ``n_envs`` steps.
     :param save_path: The folder, a different one for each run.
-    :param name_prefix: How the files' names begin.
+    :param name_prefix: The beginning of the files' names.
     :param save_replay_buffer: Always True: without its buffer, a run cannot continue.
     :param save_vecnormalize: Always True, for the same reason.
     :param verbose: 1 to log what was saved.
     :param keep: How many checkpoints to keep; older ones are deleted once a new one is written.
-    :raises ValueError: when training starts, for what ``save_checkpoint`` cannot store, and if the
-        folder has checkpoints of a run that got further. Damaged ones are renamed to ``.damaged``
-        then. At the first step, within another callback.
+    :raises ValueError: when training starts, if ``save_checkpoint`` cannot store the model, or if
+        the folder has checkpoints of a run that got further (damaged ones are renamed to
+        ``.damaged`` instead); at the first step, if the callback is within another callback.
     """
 
     @explain_unknown_arguments({"folder": "it is called save_path, as in SB3"})
@@ -105,7 +106,7 @@ class CheckpointCallback(BaseCallback):
         self.keep = keep
         self._n_due = 0
         self._n_saved = 0
-        self._is_told = False  # of rollouts
+        self._is_told = False  # when rollouts begin
         self._error_before: BaseException | None = None
 
     @property
@@ -113,7 +114,7 @@ class CheckpointCallback(BaseCallback):
         return self.save_freq * self.model.n_envs
 
     def _on_training_start(self) -> None:
-        # What cannot be stored, and where, is refused before hours are spent.
+        # Refuse what cannot be stored, and where it cannot be stored, before hours are spent.
         header, members = contents_of(self.model)
         check_structure(json.loads(as_json(header)), CHECKPOINT_STRUCTURE, "the checkpoint")
         for name, member in members.items():
@@ -123,11 +124,11 @@ class CheckpointCallback(BaseCallback):
         self._n_due = n_steps // self._n_steps_between + 1
         self._n_saved = n_steps
         self._is_told = False
-        self._error_before = sys.exc_info()[1]  # that somebody handles by training
+        self._error_before = sys.exc_info()[1]  # if training runs in an `except` block
         latest = latest_checkpoint(self.folder, self.name_prefix)
         rule = (
-            f"{self.folder} must not hold checkpoints beyond step {n_steps}: go on from them (by "
-            "learn(..., reset_num_timesteps=False)), or move them"
+            f"{self.folder} must not hold checkpoints beyond step {n_steps}: continue from them "
+            "(with learn(..., reset_num_timesteps=False)), or move them"
         )
         require(latest is None or _n_steps(latest) <= n_steps, rule, latest)
         for path in _checkpoints(self.folder, self.name_prefix):
@@ -142,7 +143,7 @@ class CheckpointCallback(BaseCallback):
             self._save()
 
     def _on_training_end(self) -> None:
-        # RL-Zoo calls this after an error, too, and what has led to that is worth nothing.
+        # RL-Zoo calls this after an error, too; a state that has led to an error is not saved.
         has_failed = sys.exc_info()[1] is not self._error_before
         if self.model.num_timesteps > self._n_saved and not has_failed:
             self._save()
@@ -168,7 +169,7 @@ class CheckpointCallback(BaseCallback):
 
 
 def _require_folder(folder: Path) -> None:
-    """Raise ValueError unless files can be written into it; it is made if it is not there."""
+    """Make the folder if it is missing; raise ValueError unless files can be written into it."""
     rule = f"{folder} must be a folder that can be written to, or a new one"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -185,7 +186,7 @@ def _n_steps(path: Path) -> int:
 
 
 def _checkpoints(folder: Path, name_prefix: str) -> list[Path]:
-    """Return the checkpoints by number of steps; none where there is no such folder."""
+    """Return the checkpoints in the order of their steps; none if the folder is missing."""
     # Not by a pattern alone: "*" would also match what belongs to another prefix.
     name = re.compile(rf"{re.escape(name_prefix)}_\d+_steps\.ckpt")
     found = [path for path in folder.glob("*_steps.ckpt") if name.fullmatch(path.name)]

@@ -1,4 +1,4 @@
-"""All random generators that a training run uses: their states, read and put back."""
+"""The states of all random generators of a training run: read and restored."""
 
 import random
 from typing import Any
@@ -31,7 +31,7 @@ _BIT_GENERATORS: dict[str, type[np.random.BitGenerator]] = {
         np.random.SFC64,
     )
 }
-# NumPy believes where in its buffer a generator is, and reads there.
+# A generator's position in its buffer, and its limit: NumPy reads there without a check.
 _POSITIONS = {"MT19937": ("state", "pos", 624), "Philox": (None, "buffer_pos", 4)}
 
 STREAMS_STRUCTURE = {
@@ -73,7 +73,7 @@ def generator_from(state: Any) -> np.random.Generator:
 
 
 def _with_arrays(state: Any) -> Any:
-    """Return a state with arrays for the lists that JSON has; NumPy asks for them."""
+    """Return a state with arrays in place of JSON's lists, as NumPy needs it."""
     if isinstance(state, dict):
         return {name: _with_arrays(part) for name, part in state.items()}
     if isinstance(state, list):
@@ -83,21 +83,23 @@ def _with_arrays(state: Any) -> Any:
 
 def streams_of(model: BaseAlgorithm) -> tuple[dict[str, Any], dict[str, NDArray[np.uint8]]]:
     """
-    Return the states of Python's, NumPy's and torch's global generators, of the action space's and
-    of those of the environments that have one of NumPy's.
+    Return the states of all random generators of a run.
 
-    :return: What fits into JSON, and torch's states as arrays by name.
+    These are the global generators of Python, NumPy and torch, the action space's generator, and
+    the environments' if they are NumPy's.
+
+    :return: States for JSON, and torch's states as arrays by name.
     """
     plain = {
         "python": random.getstate(),
-        "numpy": np.random.get_state(legacy=False),  # noqa: NPY002  # what SB3 draws from
+        "numpy": np.random.get_state(legacy=False),  # noqa: NPY002  # SB3 uses this generator
         "action_space": state_of(model.action_space.np_random),
         "environments": [
             None if generator is None else state_of(generator)
             for generator in _generators(model.get_env())
         ],
     }
-    # Asking would start CUDA, which a process forked from one that uses it cannot.
+    # Any other call would start CUDA, which fails in a process forked from one that uses it.
     has_cuda = th.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch leaves it untyped
     devices = th.cuda.get_rng_state_all() if has_cuda else []
     states = [th.get_rng_state(), *devices]
@@ -113,21 +115,21 @@ def restore_streams(
     """
     Let all generators continue from states of ``streams_of``.
 
-    A GPU that was not there then, or is not here now, is passed over, and so is an environment
-    without a generator.
+    GPUs that only one of the two machines has are skipped, and so are environments without a
+    generator.
 
-    :param restore_environments: False to leave the generators of environments alone.
-    :raises ValueError: before anything has changed, for what cannot be such states.
+    :param restore_environments: Whether to restore the generators of environments.
+    :raises ValueError: before anything has changed, for invalid states.
     """
     python, numpy, torch = _try(plain, arrays)
     env = model.get_env()
     if env is not None:
-        env.unwrapped._reset_seeds()  # they wait for a reset, and would start the generators again
+        env.unwrapped._reset_seeds()  # else the next reset would seed the generators again
         if restore_environments:
             _restore_environments(env, plain["environments"])
     random.setstate(python)
-    np.random.set_state(numpy)  # noqa: NPY002  # what SB3 draws from
-    with refusing("the action space must have the kind of random generator that it had"):
+    np.random.set_state(numpy)  # noqa: NPY002  # SB3 uses this generator
+    with refusing("the action space must have the same kind of random generator as when saved"):
         action_space = generator_from(plain["action_space"]).bit_generator.state
         model.action_space.np_random.bit_generator.state = action_space
     th.set_rng_state(torch[0])
@@ -139,7 +141,7 @@ def restore_streams(
 def _try(
     plain: Any, arrays: dict[str, NDArray[np.uint8]]
 ) -> tuple[tuple[Any, ...], dict[str, Any], list[th.Tensor]]:
-    """Return the states of Python, NumPy and torch, which generators of their own have taken."""
+    """Return the states of Python, NumPy and torch after trying them on new generators."""
     check_structure(plain, STREAMS_STRUCTURE, "random states")
     for state in (plain["action_space"], *filter(None, plain["environments"])):
         generator_from(state)
@@ -157,17 +159,17 @@ def _try(
 
 
 def _restore_environments(env: VecEnv, states: list[dict[str, Any] | None]) -> None:
-    # Stored without an environment, a model has no states of theirs.
+    # There are no states if the model was saved without an environment.
     for i, (generator, state) in enumerate(zip(_generators(env), states, strict=False)):
         if generator is None or state is None:
             continue
         restored = generator_from(state)
         if type(generator.bit_generator) is type(restored.bit_generator):
             generator.bit_generator.state = restored.bit_generator.state
-            if _generators(env)[i] is generator:  # of this process: it has what it needs
+            if _generators(env)[i] is generator:  # in this process, so its state is set now
                 continue
         rule = (
-            f"environment {i} must take random numbers as np_random (or load with "
+            f"np_random of environment {i} must be an attribute that can be set (or load with "
             "restore_environments=False)"
         )
         with refusing(rule):
@@ -180,7 +182,7 @@ def _generators(env: VecEnv | None) -> list[np.random.Generator | None]:
         return []
     try:
         found = env.get_attr("np_random")
-    except (AttributeError, EOFError, OSError):  # of another make, or its process has died
+    except (AttributeError, EOFError, OSError):  # not a Gymnasium environment, or process died
         return [None] * env.num_envs
     return [one if _is_known(one) else None for one in found]
 

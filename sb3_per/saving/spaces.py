@@ -10,7 +10,7 @@ from gymnasium import spaces
 from sb3_per.rules import require
 from sb3_per.saving.structure import TEXT, check_structure, one_of, refusing, whole
 
-# A limit on spaces, which take memory for each of their numbers: 16 MB an observation in float32.
+# A limit on the size of spaces, since each of their numbers takes memory: 16 MB in float32.
 MAX_NUMBERS = 2**22
 
 
@@ -18,7 +18,7 @@ def space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
     """
     Return a space as JSON.
 
-    :param space: Box, Discrete, MultiDiscrete, MultiBinary, or a Dict of such.
+    :param space: Box, Discrete, MultiDiscrete, MultiBinary, or a Dict of these.
     :raises ValueError: for any other space.
     """
     rule = f"only {', '.join(_CODECS)} spaces can be stored without pickle"
@@ -26,7 +26,7 @@ def space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
     require(name in _CODECS, rule, space)
     encoded = {"type": name, **_CODECS[name].encode(space)}
     returned = space_from_json(encoded)
-    # Of a subclass, more than we know may matter; and older == pass over the type of numbers.
+    # A subclass may have more attributes, and older versions of == ignore the type of numbers.
     is_same = type(returned) is type(space) and returned == space and returned.dtype == space.dtype
     require(is_same, rule, space)
     return encoded
@@ -36,8 +36,8 @@ def space_from_json(encoded: Any) -> spaces.Space[Any]:
     """
     Return the space that ``space_to_json`` was given.
 
-    :raises ValueError: for what ``space_to_json`` cannot have returned, and for a space of so many
-        numbers that no buffer can hold its observations.
+    :raises ValueError: for JSON that ``space_to_json`` cannot have returned, and for a space of
+        more than ``MAX_NUMBERS`` numbers.
     """
     check_structure(encoded, {"type": one_of([*_CODECS])}, "a stored space")
     with refusing(f"a stored {encoded['type']} space must be one that gymnasium can make"):
@@ -51,7 +51,7 @@ class _Codec(NamedTuple):
 
 
 def _bound(bound: Any) -> Any:
-    """Return one number where all are the same, as for images."""
+    """Return one number if all bounds are equal, as for images."""
     return bound.flat[0].item() if bound.size and (bound == bound.flat[0]).all() else bound.tolist()
 
 
@@ -109,7 +109,7 @@ def _dict_from_json(encoded: dict[str, Any]) -> spaces.Dict:
 
 
 def _type_of(space: spaces.Space[Any]) -> dict[str, str]:
-    """Return the type of whole numbers, unless it is int64."""
+    """Return the type of a space's whole numbers, unless it is int64."""
     return {} if space.dtype == np.int64 else {"dtype": str(space.dtype)}
 
 

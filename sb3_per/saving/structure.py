@@ -1,4 +1,4 @@
-"""Checks of the structure of a header: every value has its kind before any of them is used."""
+"""Checks of the structure of a header: the kind of every value is checked before any is used."""
 
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +26,7 @@ _COMPLAINTS = (
 
 @contextmanager
 def refusing(rule: str) -> Iterator[None]:
-    """Raise a ``ValueError`` with a rule for whatever other packages raise for wrong values."""
+    """Turn the errors that other packages raise for wrong values into a ``ValueError``."""
     try:
         yield
     except _COMPLAINTS as error:
@@ -40,8 +40,8 @@ class Kind(NamedTuple):
     holds: Callable[[Any], bool]
 
 
-# What a value must be: of a kind; a dict of named values, more names being allowed; a list of such
-# values.
+# What a value must be: a value of a kind; a dict with these names (and perhaps others); or a list
+# of values with the structure of the first one.
 Structure = Kind | dict[str, Any] | list[Any]
 
 TEXT = Kind("text", lambda value: isinstance(value, str))
@@ -51,7 +51,7 @@ OBJECT = Kind("an object", lambda value: isinstance(value, dict))
 
 
 def is_number(value: Any, low: float, high: float) -> bool:
-    """Return whether a value is a number in [low, high]; true and false are none."""
+    """Return whether a value is a number in [low, high]; true and false are not numbers."""
     return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
 
 
@@ -73,10 +73,10 @@ def one_of(choices: Sequence[str]) -> Kind:
 
 def check_structure(value: Any, expected: Structure, where: str) -> None:
     """
-    Check a value of a header, and all that is in it.
+    Check a value of a header, and all values in it.
 
-    :param where: What the value is called in errors.
-    :raises ValueError: for the first value of another kind, with its place.
+    :param where: The name of the value in errors.
+    :raises ValueError: for the first value of another kind; the message says where it is.
     """
     if isinstance(expected, Kind):
         require(expected.holds(value), f"{where} must be {expected.rule}", value)

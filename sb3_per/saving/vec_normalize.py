@@ -1,4 +1,4 @@
-"""Running means of a ``VecNormalize``: read, and put back."""
+"""The statistics of a ``VecNormalize``: read and restored."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ _MEANS = {"mean": ANYTHING, "var": ANYTHING, "count": number(0, 1e300)}
 
 
 def normalization_of(env: VecNormalize | None) -> dict[str, Any] | None:
-    """Return what fits into JSON; None without a ``VecNormalize``."""
+    """Return the statistics as JSON; None without a ``VecNormalize``."""
     if env is None:
         return None
     return {
@@ -26,12 +26,12 @@ def normalization_of(env: VecNormalize | None) -> dict[str, Any] | None:
 
 def restore_normalization(env: VecNormalize | None, stored: dict[str, Any] | None) -> None:
     """
-    Let a ``VecNormalize`` continue from what ``normalization_of`` read.
+    Let a ``VecNormalize`` continue from statistics of ``normalization_of``.
 
-    :raises ValueError: before anything has changed, if there is one now and was none then, or the
-        other way round, or if it normalizes other observations.
+    :raises ValueError: before anything has changed, if only the saved or only the present run has a
+        ``VecNormalize``, or if it normalizes other observations.
     """
-    rule = "the environment must be wrapped in VecNormalize exactly if it was on saving"
+    rule = "the environment must be wrapped in VecNormalize if and only if it was when saved"
     require((env is None) == (stored is None), rule, env)
     if env is None or stored is None:
         return
@@ -39,7 +39,8 @@ def restore_normalization(env: VecNormalize | None, stored: dict[str, Any] | Non
     # None stands for the returns, since a Dict may have any text for a key.
     means: dict[Any, RunningMeanStd] = {None: env.ret_rms, **_observation_means(env)}
     of_keys: dict[Any, Any] = {None: stored["returns"], **stored["observations"]}
-    rule = f"VecNormalize must normalize the observations that it did: {[*stored['observations']]}"
+    observations = [*stored["observations"]]
+    rule = f"VecNormalize must normalize the same observations as when saved: {observations}"
     require(means.keys() == of_keys.keys(), rule, [*means][1:])
     read = {key: _from_lists(one, of_keys[key]) for key, one in means.items()}
     for key, one in means.items():
@@ -47,7 +48,7 @@ def restore_normalization(env: VecNormalize | None, stored: dict[str, Any] | Non
 
 
 def _observation_means(env: VecNormalize) -> dict[str, RunningMeanStd]:
-    """Return running means by key of a Dict; under an empty key otherwise."""
+    """Return running means by the keys of a Dict, or under an empty key without a Dict."""
     if not env.norm_obs:
         return {}
     return env.obs_rms if isinstance(env.obs_rms, dict) else {"": env.obs_rms}

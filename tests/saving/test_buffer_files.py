@@ -348,7 +348,7 @@ def test_a_model_refuses_a_buffer_that_does_not_fit(options, complaint, path):
 def test_n_step_returns_of_another_discount_are_refused(path):
     save_buffer(model_of(n_steps=3, gamma=0.9).replay_buffer, path)
 
-    with pytest.raises(ValueError, match=r"gamma must be the model's 0.5, got 0.9"):
+    with pytest.raises(ValueError, match=r"gamma must equal the model's 0.5, got 0.9"):
         model_of(n_steps=3, gamma=0.5).use_replay_buffer(load_buffer(path))
     model_of(n_steps=3, gamma=0.9).use_replay_buffer(load_buffer(path))
 

@@ -194,7 +194,7 @@ def test_random_numbers_of_environments_that_cannot_be_restored_are_left_alone_o
     save_checkpoint(make(make_vec_env(WithPhilox), kind=PERDQN).learn(30), tmp_path / "checkpoint")
     env = make_vec_env(Unlike)
 
-    with pytest.raises(ValueError, match=r"environment 0 must take .*restore_environments=False"):
+    with pytest.raises(ValueError, match=r"environment 0 must be .*restore_environments=False"):
         load_checkpoint(tmp_path / "checkpoint", env, "cpu")
     model = load_checkpoint(tmp_path / "checkpoint", env, "cpu", restore_environments=False)
 
@@ -238,9 +238,9 @@ def test_normalization_that_was_forgotten_or_is_new_is_refused(tmp_path):
     save_checkpoint(make(plain, kind=PERDQN), tmp_path / "plain")
 
     for path, env, complaint in (
-        (tmp_path / "normalized", plain, "exactly if it was on saving, got None"),
-        (tmp_path / "plain", normalized, "exactly if it was on saving"),
-        (tmp_path / "normalized", rewards_only, r"normalize the observations that it did"),
+        (tmp_path / "normalized", plain, "if and only if it was when saved, got None"),
+        (tmp_path / "plain", normalized, "if and only if it was when saved"),
+        (tmp_path / "normalized", rewards_only, r"normalize the same observations as when saved"),
     ):
         with pytest.raises(ValueError, match=complaint):
             load_checkpoint(path, env, "cpu")
@@ -435,7 +435,12 @@ def unstorable(tmp_path, kind):
     methods = {"state": lambda self: {"own": states[kind]}, "restore": Storable.restore}
     own = type("Own", (Storable,), methods)
     model = make(kind=PERDQN, replay_buffer_kwargs={"prioritization": own})
-    return model, folder, ValueError, "Python objects" if kind == "objects" else "only what JSON"
+    return (
+        model,
+        folder,
+        ValueError,
+        "Python objects" if kind == "objects" else "values that JSON holds",
+    )
 
 
 class Failing(Corridor):
@@ -483,7 +488,7 @@ def test_a_checkpoint_of_a_later_version_is_neither_passed_over_nor_put_aside(
     model = make(kind=PERDQN).learn(100, callback=CheckpointCallback(50, tmp_path))
     monkeypatch.setattr(checkpoint, "VERSION", 1)
 
-    with pytest.raises(ValueError, match="must be of format version 1 at the most: update sb3-per"):
+    with pytest.raises(ValueError, match=r"must have format version 1 or older .update sb3-per."):
         latest_checkpoint(tmp_path)
     with pytest.raises(ValueError, match="update sb3-per"):
         model.learn(10, callback=CheckpointCallback(50, tmp_path), reset_num_timesteps=False)
@@ -571,7 +576,7 @@ def test_without_checkpoints_there_is_no_latest_one(tmp_path):
 def test_a_new_run_does_not_delete_the_checkpoints_of_one_that_got_further(tmp_path):
     make(kind=PERDQN).learn(120, callback=CheckpointCallback(50, tmp_path))
 
-    with pytest.raises(ValueError, match=r"step 0: go on .*=False\)\), or move .*_120_steps"):
+    with pytest.raises(ValueError, match=r"step 0: continue .*=False\)\), or move .*_120_steps"):
         make(kind=PERDQN).learn(120, callback=CheckpointCallback(50, tmp_path))
 
     assert len(names_in(tmp_path)) == 2
