@@ -1,4 +1,4 @@
-"""Checks of what the buffer is given: slots and TD errors, NumPy or torch; sizes of batches."""
+"""Checks of the buffer's arguments: slots and TD errors (NumPy or torch), and batch sizes."""
 
 from collections.abc import Callable
 from functools import cache
@@ -55,16 +55,17 @@ def check_update(
     """
     Raise ValueError for an update that cannot be applied.
 
-    :param slots: Shape (B,).
-    :param td_errors: Shape (B,).
-    :param n_stored: So many slots, the first ones, hold a transition.
-    :param are_late: Which slots were drawn before the buffer was emptied or overwritten; those may
-        lie beyond.
+    :param slots: The slots, shape (B,).
+    :param td_errors: The TD errors, shape (B,).
+    :param n_stored: How many slots hold a transition: the first ``n_stored`` ones.
+    :param are_late: Returns which slots were sampled before the buffer was emptied or overwritten;
+        such slots may lie beyond ``n_stored``.
     :raises ValueError: for unequal lengths, a slot that holds nothing, or a TD error that is not
         finite in float32.
     """
     same_length = len(slots) == len(td_errors)
-    require(same_length, "TD errors must be as many as slots", f"{len(td_errors)}, {len(slots)}")
+    lengths = f"{len(td_errors)} TD errors, {len(slots)} slots"
+    require(same_length, "there must be as many TD errors as slots", lengths)
     first = first_bad_update(slots, td_errors, n_stored)
     if first >= 0 and slots[first] >= n_stored:
         in_time = ~are_late(slots)
@@ -73,26 +74,28 @@ def check_update(
     if first >= 0:
         slot, td_error = int(slots[first]), td_errors[first]
         is_stored = bool(0 <= slot < n_stored)
-        require(is_stored, f"a slot must lie in [0, {n_stored}), where transitions are", slot)
+        require(
+            is_stored, f"a slot must lie in [0, {n_stored}), where transitions are stored", slot
+        )
         raise ValueError(
             f"a TD error must be finite in float32, got {td_error} for slot {slot}: either the "
-            "network has diverged, or the rewards or observations there are not finite"
+            "network has diverged, or the rewards or observations in it are not finite"
         )
 
 
 def refuse_sample(batch_size: int, n_sampleable: int, most: int, replacement: bool) -> NoReturn:
     """
-    Raise ValueError for a batch that cannot be sampled: say why, and what helps.
+    Raise ValueError for a batch that cannot be sampled; the message says what helps.
 
     :param n_sampleable: How many transitions can be sampled now.
-    :param most: How many can be when the buffer is full.
+    :param most: How many transitions can be sampled when the buffer is full.
     """
     require(batch_size >= 1, "batch_size must be at least 1", batch_size)
     n_needed, remedy = 1, ""
     if not replacement:
         larger = "learning_starts" if batch_size <= most else "buffer_size"
         n_needed, remedy = batch_size, f" with replacement=False (a larger {larger} helps)"
-    rule = f"this sample needs {n_needed} transitions that can be sampled at the least{remedy}"
+    rule = f"this sample needs at least {n_needed} transitions that can be sampled{remedy}"
     raise ValueError(f"{rule}, got {n_sampleable}")
 
 
@@ -107,7 +110,7 @@ def first_bad_update(slots: IntArray, td_errors: FloatArray, n_stored: int) -> i
 
 @cache
 def compile_kernels() -> None:
-    """Compile now, or load from numba's cache, so that no later call has to wait."""
+    """Compile the kernels, or load them from numba's cache, so that no later call waits."""
     first_bad_update(np.zeros(1, dtype=np.int64), np.zeros(1), 1)
 
 

@@ -1,4 +1,4 @@
-"""Compiled loops of ``FrameStore``: chains of frames, and a list of the free ones."""
+"""Compiled loops of ``FrameStore``: chains of frames, and the list of free frames."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -6,14 +6,14 @@ from numpy.typing import NDArray
 from sb3_per.prioritization.compilation import kernel
 from sb3_per.prioritization.sum_tree import IntArray
 
-# What the counters hold: the first free frame or -1, `previous` being the links from one free frame
-# to the next; how many frames were ever used; how many rows were added.
+# Indices of the counters: the first free frame or -1 (`previous` links each free frame to the next
+# one); how many frames were ever used; how many rows were added.
 FREE, N_USED, N_ADDED = range(3)
 
 
 @kernel
 def find_frames(newest: IntArray, previous: IntArray, numbers: IntArray) -> None:
-    """Write the frames of each stack to ``numbers``, the oldest first; -1 where there is none."""
+    """Write the frames of each stack to ``numbers``, the oldest first; -1 for missing frames."""
     for i in range(len(newest)):
         frame = newest[i]
         for k in range(numbers.shape[1] - 1, -1, -1):
@@ -26,7 +26,7 @@ def find_frames(newest: IntArray, previous: IntArray, numbers: IntArray) -> None
 def copy_frames(
     chunk: NDArray[np.uint8], first: int, numbers: IntArray, gathered: NDArray[np.uint8]
 ) -> None:
-    """Copy the frames that are in a chunk, which begins with frame ``first``; zeros for -1."""
+    """Copy the frames of a chunk, which begins with frame ``first``; write zeros for -1."""
     for i in range(numbers.shape[0]):
         for k in range(numbers.shape[1]):
             position = numbers[i, k] - first
@@ -46,9 +46,10 @@ def is_shifted_by_a_frame(
     """
     Return whether next observations hold the newer frames of their observations.
 
-    :param stacks: All bytes, channels last or first.
-    :param mask: 0 where a next observation has its newest frame, else 255; shorter than the stacks
-        by the distance of a frame to the frame after it.
+    :param stacks: All bytes of the observations, channels last or first.
+    :param next_stacks: All bytes of the next observations.
+    :param mask: 0 for bytes of the newest frame of a next observation, 255 for others. The mask is
+        shorter than the stacks by the distance from one frame to the next.
     """
     newer = stacks[len(stacks) - len(mask) :]
     found = np.uint8(0)
@@ -59,7 +60,7 @@ def is_shifted_by_a_frame(
 
 @kernel
 def choose_free(counters: IntArray, previous: IntArray, chosen: IntArray) -> None:
-    """Write free frames to ``chosen``, those that were used before first; nothing else changes."""
+    """Write free frames to ``chosen``, first the ones used before; nothing else changes."""
     frame, unused = counters[FREE], counters[N_USED]
     for i in range(len(chosen)):
         if frame >= 0:
@@ -81,12 +82,14 @@ def store_row(
 ) -> None:
     """
     Link the frames that ``choose_free`` has chosen, and free those that only the overwritten row
-    had. All at once: a signal is handled before or after it.
+    used.
+
+    Everything happens in one call of a kernel, so signals are handled before or after it.
 
     :param links: ``previous``, ``newest`` and ``following`` of ``FrameStore``.
     :param frees_row: Whether the overwritten row, if any, still has its frames.
-    :param new: For each environment how many frames are new; these frames; for each environment
-        whether they continue the row before.
+    :param new: The number of new frames for each environment; these frames; and for each
+        environment whether its frames continue the row before.
     """
     previous, newest, following = links
     n_new, chosen, continues = new
@@ -120,8 +123,8 @@ def _free_row(
     only_row_continues: bool,
 ) -> None:
     """
-    Free the frames of the oldest transition that the transition after it does not have: the oldest
-    one within an episode, all at its end.
+    Free the frames of the oldest transition that the next transition does not use: the oldest frame
+    within an episode, all frames at its end.
     """
     previous, newest, following = links
     row, env = place
@@ -155,7 +158,7 @@ def find_free(
     n_stack: int,
     n_added: int,
 ) -> None:
-    """List the frames that no stored row has, the one that is overwritten next not counted."""
+    """List the frames that no stored row uses, except for the row that is overwritten next."""
     n_rows = len(newest)
     is_used = np.zeros(counters[N_USED], dtype=np.bool_)
     for row in range(min(n_added, n_rows)):

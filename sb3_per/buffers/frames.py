@@ -1,4 +1,4 @@
-"""Observations of stacked frames, of which each frame is stored once."""
+"""Storage for observations of stacked frames that stores each frame once."""
 
 import math
 import warnings
@@ -42,8 +42,8 @@ class FrameStore:
     first one of an episode. An episode takes a frame for each step and one for its last
     observation.
 
-    Invariants: what is gathered equals what was added, byte for byte, since ``add`` compares all
-    of it; the frames of stored transitions are never overwritten by those of other transitions.
+    Invariants: gathered observations equal the added ones byte for byte, since ``add`` compares all
+    bytes. The frames of stored transitions are never overwritten by other transitions.
 
     Rare cases: if episodes are so short that the frames need more memory than was reserved, more is
     reserved, so no transition is lost. An observation that does not continue from the transition
@@ -51,9 +51,9 @@ class FrameStore:
 
     :param n_rows: Rows of the buffer.
     :param n_envs: Environments; a slot is ``row * n_envs + env``.
-    :param space: Of the stacked observations.
+    :param space: Space of the stacked observations.
     :param n_stack: Frames in an observation, at least 2.
-    :raises ValueError: for a space that has no such stacks.
+    :raises ValueError: for a space without such stacks.
     """
 
     def __init__(self, n_rows: int, n_envs: int, space: spaces.Space[Any], n_stack: int) -> None:
@@ -68,12 +68,12 @@ class FrameStore:
         self._is_shifted = is_shifted.ravel()[: -self._stored_row[-1]]
         self._one_each = np.ones(n_envs, dtype=np.int64)
         latest: list[bytes] = []
-        self._latest = 0, latest  # rows added with the last one, its next observations
-        # Linux gives memory to zeros when they are first written, here and in SB3's buffers.
+        self._latest = 0, latest  # rows added so far, next observations of the last one
+        # Linux reserves memory for zeros when they are first written, here and in SB3's buffers.
         self.newest = np.zeros((n_rows, n_envs), dtype=np.int64)  # frames of observations
         self.following = np.zeros((n_rows, n_envs), dtype=np.int64)  # of next observations
         n_slots = n_rows * n_envs
-        # Episodes of one step, whose first observation is no reset's, and one row in addition.
+        # The most frames: episodes of one step that do not start with a reset, and one more row.
         self.max_frames = (n_stack + 1) * (n_slots + n_envs)
         self.previous = np.zeros(self.max_frames, dtype=np.int64)
         self.chunks = [self._new_chunk(n_slots + n_slots // 64 + (n_stack + 1) * n_envs)]
@@ -85,17 +85,17 @@ class FrameStore:
 
     @property
     def nbytes(self) -> int:
-        """How much memory a full store takes, if few episodes are shorter than 64 steps."""
+        """Return the memory of a full store in bytes, if few episodes are shorter than 64 steps."""
         per_frame = self.n_bytes + self.previous.itemsize
         return len(self.chunks[0]) * per_frame + self.newest.nbytes + self.following.nbytes
 
     @property
     def n_frames(self) -> int:
-        """How many of the first frames are in use, or have been."""
+        """Return how many frames, counted from the first one, are in use or were in use."""
         return int(self.counters[N_USED])
 
     def storage(self, n_rows: int) -> dict[str, NDArray[Any]]:
-        """Return views of all that belongs to the first rows, by name."""
+        """Return views of everything that belongs to the first rows, by name."""
         views: dict[str, NDArray[Any]] = {}
         first = 0
         for i, chunk in enumerate(self.chunks):
@@ -113,19 +113,19 @@ class FrameStore:
         """
         Reserve memory for stored frames, which ``storage`` then views.
 
-        :raises ValueError: unless so many frames can be in a store of this size.
+        :raises ValueError: if a store of this size cannot hold so many frames.
         """
         is_number = isinstance(n_frames, int) and 0 <= n_frames <= self.max_frames
         require(is_number, f"n_frames must lie in [0, {self.max_frames}]", n_frames)
         self._reserve(n_frames)
-        # `add` finds out which frames are free, since it is told another number of rows.
+        # No row count is -1, so the next `add` notices and finds out which frames are free.
         self.counters[:] = -1, n_frames, -1
 
     def check(self, n_rows: int) -> None:
         """
-        Check what was filled in for the first rows.
+        Check the frames that were filled in for the first rows.
 
-        :raises ValueError: if it names a frame that does not exist.
+        :raises ValueError: if a row or a link names a frame that does not exist.
         """
         for name in ("newest", "following", "previous"):
             part = self.previous[: self.n_frames] if name == "previous" else getattr(self, name)
@@ -151,7 +151,7 @@ class FrameStore:
         :param next_observations: Shape (n_envs, ...).
         :raises ValueError: if they are not stacks of frames; nothing has changed then.
         """
-        # Unequal after `reset`, after loading, and if an exception has stopped the buffer's `add`.
+        # Unequal after `reset`, after loading, and after an exception in the buffer's `add`.
         is_known = bool(self.counters[N_ADDED] == n_added)
         stacks, next_stacks = self._as_stored(observations), self._as_stored(next_observations)
         self._require_stacks(stacks, next_stacks)
@@ -168,7 +168,7 @@ class FrameStore:
         if n_added == 0 or (n_rows == 1 and not is_known):
             return np.zeros(n_envs, dtype=bool)
         n_latest, latest = self._latest
-        if n_latest != n_added:  # after loading, or if an exception has stopped an `add`
+        if n_latest != n_added:  # after loading, or after an exception in an `add`
             stored = self._as_stored(self._stacks(self.following[(n_added - 1) % n_rows]))
             latest = [stack.tobytes() for stack in stored]
         # Three times as fast as comparing arrays.
@@ -190,7 +190,7 @@ class FrameStore:
         chosen = np.empty(int(n_new.sum()), dtype=np.int64)
         choose_free(self.counters, self.previous, chosen)
         self._reserve(int(chosen.max()) + 1)
-        # The frames come first: until `store_row` has run, which nothing interrupts, they are free.
+        # Frames are written first. They count as free until `store_row`, which nothing interrupts.
         end = 0
         for env, n in enumerate(n_new.tolist()):
             end += n
@@ -208,14 +208,15 @@ class FrameStore:
         raise ValueError(
             f"n_stack={self.n_stack} needs observations of {self.n_stack} frames that are stacked "
             f"along the {axis} axis, as by VecFrameStack: a next observation must be its "
-            f"observation without the oldest frame, with a new one behind ({_HOW_TO_TURN_OFF}), "
+            f"observation without the oldest frame, followed by a new one ({_HOW_TO_TURN_OFF}), "
             f"got others from environment {int(differs.any(axis=1).argmax())}"
         )
 
     def _as_stored(self, observations: Any) -> Frames:
         """
-        Return observations as bytes, shape (n_envs, n_outer, n_stack, n_inner), oldest frame first:
-        a frame has one outer part if channels come first, and one for each pixel if they come last.
+        Return observations as bytes, shape (n_envs, n_outer, n_stack, n_inner), oldest frame first.
+
+        A frame has one outer part if channels come first, and one for each pixel if they come last.
         """
         stacks = np.asarray(observations, self.dtype)
         if stacks.shape != self._row:
@@ -223,7 +224,7 @@ class FrameStore:
         return np.ascontiguousarray(stacks).view(np.uint8).reshape(self._stored_row)
 
     def _stacks(self, newest: IntArray) -> NDArray[Any]:
-        """Return the observations that end with some frames."""
+        """Return the observations whose newest frames are ``newest``."""
         frames = self._gather(newest).view(self.dtype)
         if self.channels_first:
             return frames.reshape(-1, *self.shape)
@@ -257,7 +258,7 @@ class FrameStore:
 
 
 def _n_kept(stack: Frames) -> int:
-    """Return how many frames of a stack are left without the zeros in front, at least 1."""
+    """Return how many frames of a stack follow the zeros at its beginning, at least 1."""
     is_frame = stack[:, :-1].any(axis=(0, 2))  # (n_stack - 1,)
     return int(stack.shape[1] - is_frame.argmax()) if is_frame.any() else 1
 
@@ -268,13 +269,13 @@ def layout_of(
     """
     Return shape and type of stacked observations, and whether channels come first.
 
-    :raises ValueError: for a space that cannot be of such observations.
+    :raises ValueError: for a space that stacked observations cannot have.
     """
     rule = f"n_stack={n_stack} needs Box observations ({_HOW_TO_TURN_OFF})"
     if not isinstance(space, spaces.Box) or not space.shape:
         raise ValueError(f"{rule}, got {space}")
     shape = space.shape
-    # As SB3 decides whether an image is to be transposed.
+    # SB3 decides in the same way whether to transpose an image.
     channels_first = is_image_space(space) and shape[0] == min(shape)
     if shape[0 if channels_first else -1] % n_stack:
         channels_first = not channels_first

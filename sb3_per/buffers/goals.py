@@ -1,4 +1,4 @@
-"""Checks of what hindsight experience replay is given: goals, environments, stored episodes."""
+"""Checks for hindsight experience replay: goals, environments, stored episodes."""
 
 from numbers import Integral
 from typing import Any
@@ -18,7 +18,7 @@ GOALS = ("achieved_goal", "desired_goal")
 
 
 def require_goals(observation_space: spaces.Space[Any]) -> None:
-    """Raise ValueError unless observations are those of a goal environment."""
+    """Raise ValueError unless observations have an achieved and a desired goal."""
     parts = observation_space.spaces if isinstance(observation_space, spaces.Dict) else {}
     has_goals = all(name in parts for name in GOALS)
     rule = f"PrioritizedHerReplayBuffer needs Dict observations with {' and '.join(GOALS)}"
@@ -28,8 +28,8 @@ def require_goals(observation_space: spaces.Space[Any]) -> None:
 
 def require_compute_reward(env: VecEnv | None) -> None:
     """Raise ValueError unless environments can compute the reward for another goal."""
-    rule = "PrioritizedHerReplayBuffer needs env to be a VecEnv, such as model.get_env() or "
-    rule += "make_vec_env(...) returns (for load: pass env)"
+    rule = "PrioritizedHerReplayBuffer needs env to be a VecEnv, such as the result of "
+    rule += "model.get_env() or make_vec_env(...) (to load a model, pass env)"
     require(isinstance(env, VecEnv), rule, env)
     rule = "PrioritizedHerReplayBuffer needs environments with a method "
     rule += "compute_reward(achieved_goal, desired_goal, info)"
@@ -37,7 +37,7 @@ def require_compute_reward(env: VecEnv | None) -> None:
 
 
 def require_replayable(n_sampled_goal: Any, n_steps: Any, optimize_memory_usage: Any) -> None:
-    """Raise ValueError for a number of goals that is none, and for what HER cannot do."""
+    """Raise ValueError for an invalid number of goals, and for options that HER does not have."""
     is_number = isinstance(n_sampled_goal, Integral) and not isinstance(n_sampled_goal, bool)
     is_number = is_number and n_sampled_goal >= 0
     require(is_number, "n_sampled_goal must be a whole number of at least 0", n_sampled_goal)
@@ -47,7 +47,7 @@ def require_replayable(n_sampled_goal: Any, n_steps: Any, optimize_memory_usage:
 
 
 def as_strategy(strategy: GoalSelectionStrategy | str) -> GoalSelectionStrategy:
-    """Return SB3's name of a strategy; :raises ValueError: for another one."""
+    """Return a strategy as SB3's enum; raise ValueError for an unknown one."""
     if isinstance(strategy, str):
         strategy = KEY_TO_GOAL_STRATEGY.get(strategy.lower(), strategy)
     is_known = isinstance(strategy, GoalSelectionStrategy)
@@ -62,11 +62,11 @@ def are_whole(
     """
     Return whether each row that can be sampled lies in an episode that is stored whole.
 
-    :param episodes: For each stored row the row where its episode starts, and how long it is (0
-        while it has not ended), shape (n_stored, n_envs); the row where the running episode of each
-        environment starts, shape (n_envs,).
+    :param episodes: Three arrays: for each stored row, the row where its episode starts, and the
+        length of the episode (0 while it has not ended), both of shape (n_stored, n_envs); for each
+        environment, the row where its running episode starts, shape (n_envs,).
     :param pos: The row that is written next.
-    :param n_rows: Of the buffer.
+    :param n_rows: Number of rows of the buffer.
     :param is_full: Whether all rows hold transitions.
     """
     starts, lengths, current = episodes

@@ -37,9 +37,10 @@ class PrioritizedHerReplayBuffer(HerReplayBuffer, PrioritizedDictReplayBuffer):
     is overwritten. Which part of a batch gets new goals does not depend on priority. As in
     ``HerReplayBuffer``, it is the last ``int(her_ratio * batch_size)`` transitions of the batch.
 
-    The random numbers are the buffer's own, those of the goals included, and are saved with it. It
-    must not be sampled while another thread adds transitions. ``save_buffer`` and checkpoints store
-    it, but not with ``copy_info_dict=True``: then use ``save_replay_buffer``.
+    All random numbers, including those for goals, come from the buffer's own generator, which is
+    saved with it. The buffer must not be sampled while another thread adds transitions.
+    ``save_buffer`` and checkpoints store the buffer, except with ``copy_info_dict=True``: use
+    ``save_replay_buffer`` then.
 
     The arguments of ``HerReplayBuffer`` come first, in its order, and mean the same; then the
     options of ``PrioritizedReplayBuffer``.
@@ -91,8 +92,8 @@ class PrioritizedHerReplayBuffer(HerReplayBuffer, PrioritizedDictReplayBuffer):
             require_compute_reward(env)
         require_replayable(n_sampled_goal, n_steps, optimize_memory_usage)
         strategy = as_strategy(goal_selection_strategy)
-        # Not HerReplayBuffer's constructor, which does not pass options on, and makes a dict for
-        # the infos of each slot: a million of them take 70 MB.
+        # Not HerReplayBuffer's constructor: it does not pass options on, and makes a dict for the
+        # infos of each slot (70 MB for a million slots).
         PrioritizedDictReplayBuffer.__init__(
             self,
             buffer_size,
@@ -133,15 +134,15 @@ class PrioritizedHerReplayBuffer(HerReplayBuffer, PrioritizedDictReplayBuffer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         PrioritizedDictReplayBuffer.__setstate__(self, state)
-        self.env = None  # it is not stored: see `set_env`
+        self.env = None  # environments are not stored: see `set_env`
 
     @property
     def n_sampleable(self) -> int:
-        """How many slots hold a transition that can be sampled: N in the weights."""
+        """Return how many slots hold a transition that can be sampled: N in the weights."""
         return self.sampler.n_sampleable
 
     def options(self) -> dict[str, Any]:
-        """Return the options of prioritization, except for its kind and beta, and those of HER."""
+        """Return the options of HER and of prioritization, except its kind and beta."""
         return {
             **super().options(),
             "n_sampled_goal": self.n_sampled_goal,
@@ -151,7 +152,7 @@ class PrioritizedHerReplayBuffer(HerReplayBuffer, PrioritizedDictReplayBuffer):
 
     def storage(self) -> dict[str, NDArray[Any]]:
         """
-        Return views of all that is kept by row or slot: transitions, episodes, awaited TD errors.
+        Return views of the data by row or slot: transitions, episodes, awaited TD errors.
 
         :raises ValueError: with ``copy_info_dict=True``: infos may hold any objects.
         """
@@ -169,8 +170,8 @@ class PrioritizedHerReplayBuffer(HerReplayBuffer, PrioritizedDictReplayBuffer):
         """
         Continue from a state of the prioritization.
 
-        :raises ValueError: for a state that does not fit, or does not belong to exactly the
-            transitions of episodes that have ended, and for stored episodes that do not fit.
+        :raises ValueError: for a state that does not fit, for priorities of other transitions than
+            those of episodes that have ended, and for stored episodes that do not fit.
         """
         rule = "stored ep_start, ep_length and current_ep_start must be those of whole episodes"
         n_rows = self.size()
@@ -193,8 +194,9 @@ class PrioritizedHerReplayBuffer(HerReplayBuffer, PrioritizedDictReplayBuffer):
         infos: list[dict[str, Any]],
     ) -> None:
         """
-        Store one transition of every environment, as ``HerReplayBuffer.add``: an episode whose
-        first transition is overwritten cannot be sampled any more.
+        Store one transition of every environment, as ``HerReplayBuffer.add`` does.
+
+        An episode can no longer be sampled when its first transition is overwritten.
         """
         for env in np.flatnonzero(self.ep_length[self.pos]):
             self.sampler.remove(self._slots_of_episode(self.pos, int(env)))
@@ -214,13 +216,13 @@ class PrioritizedHerReplayBuffer(HerReplayBuffer, PrioritizedDictReplayBuffer):
         return slots
 
     def hand_over_new_rows(self) -> None:
-        """Do nothing: the sampler hears of an episode when it ends and when it is overwritten."""
+        """Do nothing: the sampler gets an episode when it ends, and loses it when overwritten."""
 
     def end_episodes(self) -> None:
         """
-        Note that what comes next belongs to new episodes.
+        Treat the running episodes as truncated; they can be sampled then.
 
-        Episodes that had not ended count as cut by a time limit, and can be sampled.
+        The next transitions belong to new episodes.
         """
         super().end_episodes()
         for env in np.flatnonzero(self._current_ep_start != self.pos):
@@ -228,16 +230,16 @@ class PrioritizedHerReplayBuffer(HerReplayBuffer, PrioritizedDictReplayBuffer):
 
     def continue_with(self, env: VecEnv | None) -> None:
         """
-        Take the rewards for new goals from these environments from now on.
+        Compute the rewards for new goals with these environments from now on.
 
-        If they are other ones, episodes that had not ended count as cut by a time limit.
+        If they differ from the ones before, the running episodes are treated as truncated.
         """
         if env is not self.env:
             self.end_episodes()
             self.env = env
 
     def reset(self) -> None:
-        """Empty the buffer. The random numbers go on; TD errors that are awaited will be late."""
+        """Empty the buffer. Its random generator continues; awaited TD errors will be late."""
         super().reset()
         self.ep_length[:] = 0
         self._current_ep_start[:] = self.pos
@@ -251,12 +253,12 @@ class PrioritizedHerReplayBuffer(HerReplayBuffer, PrioritizedDictReplayBuffer):
         :param batch_size: B, how many transitions.
         :param env: Normalizes observations and rewards, if given.
         :param beta: Exponent of this batch's weights; None for the buffer's ``beta``.
-        :return: The batch: first the transitions with their own goals, then those with new ones.
+        :return: The batch: first the transitions with their own goals, then those with new goals.
         :raises ValueError: if no episode has ended yet, or the buffer holds too few transitions;
             nothing has changed then.
         """
-        rule = "learning_starts must be larger than the first episode is long (with all "
-        rule += "environments counted), since HER only samples from episodes that have ended"
+        rule = "learning_starts must be larger than the length of the first episode (times the "
+        rule += "number of environments), since HER only samples from episodes that have ended"
         require(self.n_sampleable > 0, rule, f"a sample after {self.n_stored} steps")
         n_virtual = int(self.her_ratio * batch_size)
         rule = "a PrioritizedHerReplayBuffer without environments needs set_env(env), or "
@@ -271,7 +273,7 @@ class PrioritizedHerReplayBuffer(HerReplayBuffer, PrioritizedDictReplayBuffer):
         if n_virtual > 0:
             rows, envs = np.divmod(slots[batch_size - n_virtual :], self.n_envs)
             parts.append(self._get_virtual_samples(rows, envs, env))
-        # All but the discounts, since returns are of one step.
+        # Without discounts, since returns are of one step.
         fields = [concatenated([part[i] for part in parts]) for i in range(5)]
         others = [None, self._tensor(weights), slots]
         return PrioritizedReplayBufferSamples._make([*fields, *others])
@@ -280,8 +282,8 @@ class PrioritizedHerReplayBuffer(HerReplayBuffer, PrioritizedDictReplayBuffer):
         """
         Return new goals for transitions, as ``HerReplayBuffer`` chooses them.
 
-        The random numbers are those of the buffer instead of NumPy's global ones, so a buffer that
-        was saved continues with the same batches.
+        The random numbers come from the buffer's generator instead of NumPy's global one, so a
+        saved buffer continues with the same batches.
 
         :param batch_indices: Rows, shape (B,).
         :param env_indices: Environments, shape (B,).

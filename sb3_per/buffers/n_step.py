@@ -12,7 +12,7 @@ class Windows(NamedTuple):
     """The steps that belong to each of B n-step returns."""
 
     slots: IntArray  # (B, n), the slot of every step, in order of time
-    within: NDArray[np.bool_]  # (B, n), False behind the last step of the window
+    within: NDArray[np.bool_]  # (B, n), False after the last step of the window
     last_slots: IntArray  # (B,), the slot whose next observation and end the window inherits
 
 
@@ -20,13 +20,13 @@ def n_step_windows(
     slots: IntArray, n_steps: int, ends: tuple[NDArray[Any], NDArray[Any]], newest_row: int
 ) -> Windows:
     """
-    Steps from each slot onwards, up to n, within one episode of one environment.
+    Return the steps from each slot onwards, up to n, within one episode of one environment.
 
     :param slots: First step of each window, shape (B,).
     :param n_steps: n, the longest window.
-    :param ends: Above 0 where an episode is done, and where it is truncated, each of shape (n_rows,
-        n_envs).
-    :param newest_row: The row written last; what follows it in the ring is older, or not written.
+    :param ends: Two arrays of shape (n_rows, n_envs): above 0 where an episode is done, and above 0
+        where it is truncated.
+    :param newest_row: The row written last; rows after it in the ring are older, or not written.
     """
     dones, timeouts = ends
     n_rows, n_envs = dones.shape

@@ -27,7 +27,7 @@ from sb3_per.prioritization.sum_tree import IntArray
 from sb3_per.rules import require, require_fraction
 from sb3_per.signatures import explain_unknown_arguments, keyword_only
 
-# So many batches in a row without an update are no accident: two samples before one update may be.
+# More than one sample before an update may be intended; this many batches without one hardly are.
 BATCHES_BEFORE_WARNING = 10
 
 
@@ -36,14 +36,13 @@ class PrioritizedReplayBuffer(SamplerOptions, SlotReplayBuffer):
     A ``ReplayBuffer`` that samples transitions by priority (Schaul et al. 2016,
     https://arxiv.org/abs/1511.05952).
 
-    A transition lives in a slot: ``row * n_envs + env``. Invariant: a slot that must not be sampled
-    (never written, or the write head of memory-optimised storage) has probability 0.
+    A transition is stored in a slot: ``row * n_envs + env``. Invariant: a slot that must not be
+    sampled (never written, or the write head of memory-optimised storage) has probability 0.
 
-    The order within a batch means nothing, but stratified batches are in some order, by slot or by
-    rank: shuffle before splitting one.
+    Stratified batches are sorted, by slot or by rank: shuffle a batch before you split it.
 
     One thread may add transitions while another one samples and updates priorities. A transition
-    that is overwritten at that very moment may be sampled half old, half new.
+    that is overwritten while it is sampled may be half old, half new.
 
     The arguments of ``ReplayBuffer`` come first, in its order, and mean the same.
 
@@ -59,8 +58,8 @@ class PrioritizedReplayBuffer(SamplerOptions, SlotReplayBuffer):
         ``sb3_per.prioritization.base.Prioritization``.
     :param prioritization_kwargs: Options of that prioritization alone, such as ``threshold``.
     :param alpha: How much prioritization, in [0, 1]; 0 is uniform sampling.
-    :param beta: Exponent of the importance-sampling weights, in [0, 1]; an attribute that the
-        algorithm moves.
+    :param beta: Exponent of the importance-sampling weights, in [0, 1]. It is an attribute, and an
+        algorithm changes it during training.
     :param eps: Added to abs(TD error), > 0.
     :param td_error_clip: Upper bound of abs(TD error), before eps. ``"loss"``, the threshold of the
         algorithm's Huber loss, only works in an algorithm's ``replay_buffer_kwargs``.
@@ -69,13 +68,14 @@ class PrioritizedReplayBuffer(SamplerOptions, SlotReplayBuffer):
         (1 - share) p_i^alpha / sum, so without normalization they are at most share^-beta.
     :param initial_priority: Priority of the first transitions, until a TD error is known, > 0.
     :param new_priority: New transitions get the largest priority ever seen (``"max_seen"``), or the
-        largest of those stored now (``"max_stored"``), the ones that they overwrite included.
+        largest priority stored now (``"max_stored"``), including the transitions that they
+        overwrite.
     :param weight_normalization: Divide the weights by the largest of the ``"batch"``, by the
         largest that any stored transition could have (``"buffer"``), by the ``"mean"`` of the
         batch, or not at all (``"none"``). ``"buffer"`` can stop learning as beta nears 1: one
         transition with a TD error near 0 makes all other weights vanish.
-    :param stratified: Sample once from each of B equal slices of the probability, or else B times
-        independently.
+    :param stratified: True: one sample from each of B equal slices of the probability. False: B
+        independent samples.
     :param replacement: Whether a batch may hold a transition twice. If not, weights come from the
         probability of being in the batch; see ``sb3_per.prioritization.sampling.SamplingScheme``.
     :raises ValueError: for an option out of its range.
@@ -130,8 +130,8 @@ class PrioritizedReplayBuffer(SamplerOptions, SlotReplayBuffer):
             "initial_priority": initial_priority,
             "new_priority": new_priority,
         }
-        # SB3 seeds NumPy's global state and nothing else that a buffer can see; a generator of our
-        # own can be stored.
+        # NumPy's global state is the only seeded state of SB3 that a buffer can see. A generator of
+        # its own can be stored with the buffer.
         seed = np.random.randint(2**32, size=4, dtype=np.uint64)  # noqa: NPY002
         compile_kernels()
         self.sampler = PrioritizedSampler(
@@ -145,7 +145,7 @@ class PrioritizedReplayBuffer(SamplerOptions, SlotReplayBuffer):
             replacement=replacement,
             **self.prioritization_options,
         )
-        self._n_handed_over = 0  # rows that the sampler knows, of all that were ever added
+        self._n_handed_over = 0  # how many of all rows ever added the sampler knows
         self._batches_without_update = 0
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -157,14 +157,14 @@ class PrioritizedReplayBuffer(SamplerOptions, SlotReplayBuffer):
         return self.n_stored
 
     def __bool__(self) -> bool:
-        """Return True: an empty buffer is a buffer."""
+        """Return True, also for an empty buffer."""
         return True
 
     def storage(self) -> dict[str, NDArray[Any]]:
         """
-        Return views of all that is kept by row or slot: transitions, and awaited TD errors.
+        Return views of the data by row or slot: transitions, and awaited TD errors.
 
-        Call ``hand_over_new_rows`` first if rows were added.
+        If rows were added, call ``hand_over_new_rows`` first.
         """
         return {**super().storage(), "draw_log": self.sampler.pending_states}
 
@@ -180,8 +180,9 @@ class PrioritizedReplayBuffer(SamplerOptions, SlotReplayBuffer):
 
     def restore(self, state: dict[str, Any]) -> None:
         """
-        Continue from a state, in a new buffer. Fill in what ``storage`` views after that, and then
-        call ``restore_prioritization``.
+        Continue from a state, in a new buffer.
+
+        After this call, fill the views of ``storage``, and then call ``restore_prioritization``.
         """
         require(0 <= state["pos"] < self.buffer_size, "pos must be a row", state["pos"])
         self.pos, self.full, self.beta = state["pos"], state["full"], state["beta"]
@@ -194,7 +195,7 @@ class PrioritizedReplayBuffer(SamplerOptions, SlotReplayBuffer):
         """
         Continue from a state of the prioritization.
 
-        :raises ValueError: for a state that does not fit, or does not belong to exactly the slots
+        :raises ValueError: for a state that does not fit, for priorities of other slots than those
             that hold transitions, and for stored frames that do not fit together.
         """
         if self.frames is not None:
@@ -214,7 +215,7 @@ class PrioritizedReplayBuffer(SamplerOptions, SlotReplayBuffer):
         return np.delete(slots, self.slots_of(self.excluded_row))
 
     def reset(self) -> None:
-        """Empty the buffer. The random numbers go on; TD errors that are awaited will be late."""
+        """Empty the buffer. Its random generator continues; awaited TD errors will be late."""
         super().reset()
         self._n_handed_over = self.n_added
         self.sampler.clear()
@@ -259,7 +260,7 @@ class PrioritizedReplayBuffer(SamplerOptions, SlotReplayBuffer):
         """
         Give sampled transitions the priorities of their new TD errors; O(B log N).
 
-        For a slot named twice the last TD error counts. A TD error that comes too late is dropped:
+        If a slot occurs twice, its last TD error counts. A TD error that comes too late is dropped:
         its transition was overwritten after it was sampled, or the buffer was reset. If the new
         transition has been sampled meanwhile, the update is applied to it: call
         ``update_priorities`` after every ``sample``.
@@ -278,8 +279,10 @@ class PrioritizedReplayBuffer(SamplerOptions, SlotReplayBuffer):
 
     def hand_over_new_rows(self) -> None:
         """
-        Tell the sampler which rows were added since the last call; ``sample`` and
-        ``update_priorities`` do it, for all rows at once, since each call takes time.
+        Insert the rows that were added since the last call into the sampler.
+
+        ``sample`` and ``update_priorities`` do this for all new rows at once, which takes less time
+        than one call for each row.
         """
         # Read once: another thread may add rows meanwhile, and those belong to the next call.
         n_added = self.n_added
@@ -290,7 +293,7 @@ class PrioritizedReplayBuffer(SamplerOptions, SlotReplayBuffer):
         slots = np.arange(last - n_rows * self.n_envs, last) % self.n_slots
         self.sampler.insert(slots)
         if self.optimize_memory_usage and n_added >= self.buffer_size:
-            # The observation at the write head is the next one of the newest transition.
+            # The observation at the write head is the newest transition's next observation.
             self.sampler.remove(self.slots_of(n_added % self.buffer_size))
         self._n_handed_over = n_added
 
@@ -298,7 +301,7 @@ class PrioritizedReplayBuffer(SamplerOptions, SlotReplayBuffer):
         warnings.warn(
             f"{BATCHES_BEFORE_WARNING} batches were sampled, but update_priorities was not "
             "called, so priorities are out of date. SB3's algorithms neither weight their loss nor "
-            "update priorities: use the algorithm of sb3_per in their place (sb3_per.PERDQN for "
+            "update priorities: use the algorithm of sb3_per instead (sb3_per.PERDQN for "
             "DQN), or multiply the loss by batch.weights and call "
             "buffer.update_priorities(batch.slots, td_errors) after each gradient step.",
             stacklevel=4,

@@ -1,10 +1,12 @@
-"""How many rows a ring holds and which one is written next, from one number."""
+"""The state of a ring of rows, kept in one number."""
 
 
 class Ring:
     """
-    SB3's ``pos`` and ``full``, which follow from one number that a single assignment changes when a
-    row is complete: neither another thread nor Ctrl-C finds them at odds with each other.
+    Computes SB3's ``pos`` and ``full`` from one number.
+
+    A single assignment changes this number when a row is complete. Therefore ``pos`` and ``full``
+    always agree, also in another thread and after Ctrl-C.
     """
 
     buffer_size: int
@@ -12,12 +14,12 @@ class Ring:
 
     @property
     def n_added(self) -> int:
-        """How many rows were added so far; after loading, at least as many as are stored."""
+        """Return how many rows were added; after loading, at least as many as are stored."""
         return self._n_added
 
     @property
     def pos(self) -> int:
-        """The row that is written next."""
+        """Return the row that is written next."""
         return self._n_added % self.buffer_size
 
     @pos.setter
@@ -26,7 +28,7 @@ class Ring:
 
     @property
     def full(self) -> bool:
-        """Whether all rows hold transitions."""
+        """Return whether all rows hold transitions."""
         return self._n_added >= self.buffer_size
 
     @full.setter

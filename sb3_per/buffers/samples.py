@@ -1,4 +1,4 @@
-"""What ``sample`` of a prioritized buffer returns."""
+"""The batches of a prioritized buffer."""
 
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ from sb3_per.prioritization.sum_tree import IntArray
 
 
 class PrioritizedReplayBufferSamples(NamedTuple):
-    """SB3's samples, with what prioritized replay adds. Dict observations are dicts of tensors."""
+    """SB3's fields, and then weights and slots. Dict observations are dicts of tensors."""
 
     observations: th.Tensor | TensorDict
     actions: th.Tensor
@@ -22,12 +22,12 @@ class PrioritizedReplayBufferSamples(NamedTuple):
 
     @property
     def indices(self) -> IntArray:
-        """Another name of ``slots``, shape (B,)."""
+        """Return ``slots``, shape (B,), under another name."""
         return self.slots
 
 
 def concatenated(parts: list[Any]) -> Any:
-    """Return tensors, or dicts of tensors, as one."""
+    """Return the concatenation of tensors, or of dicts of tensors."""
     if len(parts) == 1:
         return parts[0]
     if isinstance(parts[0], dict):

@@ -28,20 +28,22 @@ STORAGE = ("observations", "next_observations", "actions", "rewards", "dones", "
 
 class SlotReplayBuffer(Ring, ReplayBuffer):
     """
-    A ``ReplayBuffer`` whose transitions can be gathered by slot, which SB3's cannot: it picks
-    environments at random. ``gather`` takes the place of SB3's ``_get_samples``, which is not
-    called; nor is ``to_torch``, for batches that stay on the CPU.
+    A ``ReplayBuffer`` whose transitions can be gathered by slot.
+
+    SB3's buffer cannot do this, because it picks environments at random. ``gather`` replaces SB3's
+    ``_get_samples``, which is never called. For batches on the CPU, ``to_torch`` is not called
+    either.
 
     The arguments of ``ReplayBuffer`` come first, in its order, and mean the same.
 
     :param n_steps: Steps in the return, as in ``NStepReplayBuffer``; not with
         ``optimize_memory_usage``.
     :param gamma: Discount factor of the n-step return, in [0, 1].
-    :param n_stack: Frames in an observation, each of which is stored once; see ``FrameStore``. 1 to
-        store whole observations; not with ``optimize_memory_usage``.
+    :param n_stack: Frames in an observation; each frame is stored once, see ``FrameStore``. 1
+        stores whole observations; not with ``optimize_memory_usage``.
     """
 
-    # Of buffers that were pickled before there were frames.
+    # For buffers that were pickled before the library stored frames.
     n_stack = 1
     frames: FrameStore | None = None
 
@@ -65,9 +67,9 @@ class SlotReplayBuffer(Ring, ReplayBuffer):
         is_for_dict = isinstance(self, DictReplayBuffer) or not isinstance(
             observation_space, spaces.Dict
         )
-        rule = "Dict observations need a buffer for them, PrioritizedDictReplayBuffer"
+        rule = "Dict observations need a buffer such as PrioritizedDictReplayBuffer"
         require(is_for_dict, rule, type(self).__name__)
-        rule = "n_stack must be 1 with optimize_memory_usage, which stores observations once, too"
+        rule = "n_stack must be 1 with optimize_memory_usage (both store observations once)"
         require(n_stack == 1 or not optimize_memory_usage, rule, n_stack)
         if n_stack > 1:
             layout_of(observation_space, n_stack)
@@ -101,27 +103,28 @@ class SlotReplayBuffer(Ring, ReplayBuffer):
 
     @property
     def n_slots(self) -> int:
-        """How many transitions of single environments fit in."""
+        """Return how many transitions fit in, of all environments together."""
         return self.buffer_size * self.n_envs
 
     @property
     def n_stored(self) -> int:
-        """How many slots hold a transition: the first ``n_stored`` ones."""
+        """Return how many slots hold a transition: the first ``n_stored`` ones."""
         return self.size() * self.n_envs
 
     @property
     def n_sampleable(self) -> int:
-        """How many slots hold a transition that can be sampled: N in the weights."""
+        """Return how many slots hold a transition that can be sampled: N in the weights."""
         return self.n_stored - (0 if self.excluded_row is None else self.n_envs)
 
     @property
     def excluded_row(self) -> int | None:
-        """The write head of full memory-optimised storage: its observation is a next one."""
+        """Return the row of full memory-optimised storage that cannot be sampled; else None."""
+        # The observation at the write head is the newest transition's next observation.
         return self.pos if self.optimize_memory_usage and self.full else None
 
     @property
     def device(self) -> th.device:
-        """Where batches go; text such as ``"cpu"`` is understood."""
+        """Return the device of batches; it can be set to text such as ``"cpu"``."""
         return self._device
 
     @device.setter
@@ -129,7 +132,7 @@ class SlotReplayBuffer(Ring, ReplayBuffer):
         self._device = th.device(device)
 
     def storage(self) -> dict[str, NDArray[Any]]:
-        """Views of the rows written so far, by name; of Dict observations, by name and key."""
+        """Return views of the rows written so far, by name, or by name/key for Dict spaces."""
         # Memory-optimised storage holds the last next observation in the row at the write head.
         n_rows = min(self.size() + self.optimize_memory_usage, self.buffer_size)
         views: dict[str, NDArray[Any]] = {}
@@ -142,7 +145,7 @@ class SlotReplayBuffer(Ring, ReplayBuffer):
         return views if self.frames is None else {**views, **self.frames.storage(n_rows)}
 
     def slots_of(self, row: int) -> IntArray:
-        """The slots of a row, shape (n_envs,)."""
+        """Return the slots of a row, shape (n_envs,)."""
         return np.arange(row * self.n_envs, (row + 1) * self.n_envs)
 
     def add(
@@ -155,8 +158,7 @@ class SlotReplayBuffer(Ring, ReplayBuffer):
         infos: list[dict[str, Any]],
     ) -> None:
         """
-        Store one transition of every environment, as ``ReplayBuffer.add``, which copies each array
-        before it copies it into the storage.
+        Store one transition of every environment, as ``ReplayBuffer.add`` does, with fewer copies.
         """
         row = self.pos
         if self.frames is not None:
@@ -167,12 +169,12 @@ class SlotReplayBuffer(Ring, ReplayBuffer):
         self.rewards[row] = reward
         self.dones[row] = done
         if self.handle_timeout_termination:
-            # An array, as SB3 makes it: then a flag may also be an array of one.
+            # As an array, like SB3: then a flag may also be an array with one element.
             self.timeouts[row] = np.array(
                 [info.get("TimeLimit.truncated", False) for info in infos]
             )
         else:
-            self.timeouts[row] = 0  # what `end_episodes` has noted of the transition before
+            self.timeouts[row] = 0  # clears the mark of `end_episodes` on the overwritten row
         self._n_added += 1
 
     def _put_observations(self, row: int, obs: Any, next_obs: Any) -> None:
@@ -190,10 +192,10 @@ class SlotReplayBuffer(Ring, ReplayBuffer):
 
     def end_episodes(self) -> None:
         """
-        Note that what comes next belongs to new episodes: no n-step return crosses over to them.
+        Treat the running episodes as truncated, so that no n-step return crosses into the next one.
 
-        Episodes that had not ended count as cut by a time limit. Memory-optimised storage loses the
-        observation that they stopped at, so there they count as done, as SB3 has it.
+        Memory-optimised storage loses the last observation of these episodes. There they are
+        treated as done, as in SB3.
         """
         if self.size() == 0:
             return
@@ -206,7 +208,7 @@ class SlotReplayBuffer(Ring, ReplayBuffer):
 
     def gather(self, slots: IntArray, env: VecNormalize | None = None) -> ReplayBufferSamples:
         """
-        The transitions in slots, as ``ReplayBuffer`` (or ``NStepReplayBuffer``) would sample them.
+        Return the transitions in slots, as ``ReplayBuffer`` or ``NStepReplayBuffer`` samples them.
 
         :param slots: Slots that hold transitions, shape (B,).
         :param env: Normalizes observations and rewards, if given.
@@ -232,10 +234,10 @@ class SlotReplayBuffer(Ring, ReplayBuffer):
     def _n_step_returns(
         self, slots: IntArray, env: VecNormalize | None
     ) -> tuple[IntArray, NDArray[np.float32], NDArray[np.float32]]:
-        """Last slots (B,), n-step returns (B, 1) and discounts of the bootstrap value (B, 1)."""
+        """Return last slots (B,), n-step returns (B, 1) and discounts of the bootstrap (B, 1)."""
         newest_row = (self.pos - 1) % self.buffer_size
-        # A window ends at the newest row, so more steps than rows only add zeros. Where they are
-        # few, they stay: a sum of fewer numbers may be rounded otherwise than SB3's.
+        # A window ends at the newest row, so more steps than rows only add zeros. A few of these
+        # zeros stay, since a sum of fewer numbers may be rounded differently from SB3's.
         n_steps = min(self.n_steps, max(self.size(), MAX_PADDED_STEPS))
         windows = n_step_windows(slots, n_steps, (self.dones, self.timeouts), newest_row)
         rewards = self._normalize_reward(self.rewards.take(windows.slots), env)  # (B, n)
@@ -259,11 +261,11 @@ class SlotReplayBuffer(Ring, ReplayBuffer):
         return self._observations_at(self.next_observations, slots, env)
 
     def _observations_at(self, store: Any, slots: IntArray, env: VecNormalize | None) -> Any:
-        """Observations as a tensor; as a dict of tensors for Dict spaces."""
+        """Return observations as a tensor, or as a dict of tensors for Dict spaces."""
         return self._tensor(self._normalize_obs(_take(store, slots), env))
 
     def _tensor(self, array: Any) -> th.Tensor:
-        # Gathering has copied the rows already, where SB3 copies them once more; as_tensor is slow.
+        # Gathering has copied the rows already, so no copy as in SB3; as_tensor would be slower.
         return th.from_numpy(array) if self.device.type == "cpu" else self.to_torch(array)
 
 
@@ -285,5 +287,5 @@ class SlotDictReplayBuffer(SlotReplayBuffer, DictReplayBuffer):
 
 
 def _take(store: NDArray[Any], slots: IntArray) -> NDArray[Any]:
-    """Rows by slot of an array (n_rows, n_envs, ...), for which two indices would be slower."""
+    """Return rows by slot of an array (n_rows, n_envs, ...); two indices would be slower."""
     return store.reshape(-1, *store.shape[2:]).take(slots, axis=0)

@@ -1,4 +1,4 @@
-"""Buffers that version 0.1.0 pickled, in the form that they have now."""
+"""Upgrade of buffers that version 0.1.0 pickled."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from sb3_per.prioritization.sampler import PrioritizedSampler
 
 
 def upgrade_buffer_state(state: dict[str, Any]) -> dict[str, Any]:
-    """Return the attributes of a pickled buffer; those of version 0.1.0 get a sampler."""
+    """Return a pickled buffer's attributes in today's form; version 0.1.0 had no sampler."""
     if "sampler" in state:
         return state
     state = dict(state)

@@ -791,7 +791,7 @@ def test_sb3s_algorithms_may_use_the_buffer_and_are_warned_once(kind):
     env = Noise() if kind is DQN else gym.make("Pendulum-v1")
     options = {"replay_buffer_class": PrioritizedReplayBuffer, "policy_kwargs": {}}
 
-    with pytest.warns(UserWarning, match="use the algorithm of sb3_per in their place") as caught:
+    with pytest.warns(UserWarning, match="use the algorithm of sb3_per instead") as caught:
         model = make(kind, env, **options).learn(100)
 
     assert len([warning for warning in caught if "sb3_per" in str(warning.message)]) == 1

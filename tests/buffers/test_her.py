@@ -381,7 +381,7 @@ def test_an_algorithm_needs_a_goal_environment(tmp_path):
     with pytest.raises(ValueError, match=r"needs Dict observations .*leave replay_buffer_class"):
         PERDQN("MlpPolicy", "CartPole-v1", **kind)
     model().save(tmp_path / "model")
-    with pytest.raises(ValueError, match=r"env to be a VecEnv, .*for load: pass env"):
+    with pytest.raises(ValueError, match=r"env to be a VecEnv, .*to load a model, pass env"):
         PERDQN.load(tmp_path / "model")
 
 

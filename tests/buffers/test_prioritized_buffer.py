@@ -438,7 +438,7 @@ BAD_UPDATES = [
     ([5, 1], [1.0, 1e39], "got 1e.39 for slot 1"),
     ([5, 10], [1.0, 1.0], r"\[0, 10\).* got 10"),
     ([-1, 1], [1.0, 1.0], r"\[0, 10\).* got -1"),
-    ([0, 1, 2], [1.0, 1.0], "as many as slots, got '2, 3'"),
+    ([0, 1, 2], [1.0, 1.0], "as many TD errors as slots, got '2 TD errors, 3 slots'"),
     ([[0, 1]], [1.0, 1.0], r"shape \(B,\) or \(B, 1\), got \(1, 2\)"),
     ([0, 1], [[1.0, 1.0]], r"shape \(B,\) or \(B, 1\), got \(1, 2\)"),
     ([0.0, 1.0], [1.0, 1.0], "whole numbers, got .*float64"),
@@ -466,17 +466,17 @@ def test_a_bad_update_is_refused_and_the_buffer_samples_as_if_it_had_not_been_ma
 @pytest.mark.parametrize(
     ("options", "n_rows", "batch_size", "complaint"),
     [
-        ({}, 0, 4, "needs 1 transitions that can be sampled at the least, got 0"),
+        ({}, 0, 4, "needs at least 1 transitions that can be sampled, got 0"),
         (
             {"size": 1, **MEMORY_OPTIMISED},
             3,
             1,
-            "needs 1 transitions that can be sampled at the least, got 0",
+            "needs at least 1 transitions that can be sampled, got 0",
         ),
         ({"replacement": False}, 3, 4, r"False \(a larger learning_starts helps\), got 3"),
         ({"replacement": False, "size": 3}, 3, 4, r"False \(a larger buffer_size helps\), got 3"),
         ({"replacement": False, "size": 4, **MEMORY_OPTIMISED}, 9, 4, "larger buffer_size helps"),
-        ({"replacement": False, "size": 4, **MEMORY_OPTIMISED}, 9, 4, "needs 4 .* got 3"),
+        ({"replacement": False, "size": 4, **MEMORY_OPTIMISED}, 9, 4, "needs at least 4 .* got 3"),
         ({}, 3, 0, "batch_size must be at least 1, got 0"),
     ],
 )
@@ -544,7 +544,7 @@ def test_what_the_stored_priorities_came_of_cannot_change(prioritization, option
 def test_weights_stay_normalized_as_the_tree_was_made_for():
     buffer = make(5)
 
-    with pytest.raises(ValueError, match=r"weight_normalization stays 'batch': .* got 'buffer'"):
+    with pytest.raises(ValueError, match=r"weight_normalization must stay 'batch' .* got 'buffer'"):
         buffer.weight_normalization = "buffer"
     assert th.isfinite(buffer.sample(4).weights).all()
 

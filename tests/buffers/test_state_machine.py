@@ -109,7 +109,7 @@ class Buffers(stateful.RuleBasedStateMachine):
         drawable = self.naive.drawable()
         options = self.naive.options
         if len(drawable) < (1 if options["replacement"] else batch_size):
-            with pytest.raises(ValueError, match="at the least"):
+            with pytest.raises(ValueError, match="needs at least"):
                 self.buffer.sample(batch_size)
             return
         batch = self.buffer.sample(batch_size)
