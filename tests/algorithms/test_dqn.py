@@ -725,7 +725,7 @@ def test_a_loaded_buffers_last_episode_is_cut_where_returns_would_cross_its_end(
         (lambda: ReplayBuffer(10, SPACES["box"], Noise.action_space), "got 'ReplayBuffer'"),
         (
             lambda: PrioritizedReplayBuffer(10, SPACES["box"], Noise.action_space, n_envs=2),
-            "n_envs must be the model's 1, got 2",
+            "n_envs must equal the model's 1, got 2",
         ),
         (lambda: fill(PrioritizedReplayBuffer(10, BOX, TWO_ACTIONS), 3), "observation_space must"),
     ],
