@@ -4,12 +4,14 @@ import argparse
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import grids
 import pytest
@@ -20,10 +22,12 @@ from sb3_per.experiments.bench import engines
 from sb3_per.experiments.cliffwalk import command as cliffwalk
 from sb3_per.experiments.cliffwalk import measurements, methods
 from sb3_per.experiments.common import engine_options, ray_pool
-from sb3_per.experiments.common.ray_pool import RayError, RayOptions
+from sb3_per.experiments.common.ray_connection import RayError, RayOptions, connected
+from sb3_per.experiments.common.ray_pool import Lost, RayPool, Returned, Started, Waiting
 from sb3_per.experiments.compare import command, run_folder, suite_file, worker
 from sb3_per.experiments.compare.engine import EndedCell, LostCell, Remark, StartedCell, run
 from sb3_per.experiments.compare.environment import Evaluation
+from sb3_per.experiments.compare.local import LocalEngine
 from sb3_per.experiments.compare.ray_engine import RayEngine, train_away
 from sb3_per.experiments.compare.suite import cells
 
@@ -86,16 +90,69 @@ def test_a_driver_outside_of_the_cluster_is_refused():
 
 
 @with_ray
-def test_a_ray_that_does_not_start_is_an_error_with_advice(monkeypatch):
-    def too_slow(**_):
-        raise Exception("The current node timed out during startup.")
+@pytest.mark.parametrize(
+    ("told", "n_starts", "advice"),
+    [
+        ("The current node timed out during startup.", 3, " End other programs on this machine"),
+        ("Invalid address", 1, "$"),
+    ],
+)
+def test_a_start_of_ray_that_is_too_slow_is_tried_again(monkeypatch, told, n_starts, advice):
+    starts = []
 
-    monkeypatch.setattr("ray.init", too_slow)
+    def start(**options):
+        starts.append(options)
+        raise Exception(told)
+
+    monkeypatch.setattr("ray.init", start)
     with (
-        pytest.raises(RayError, match=r"^Ray could not be started or joined: The current node"),
-        ray_pool.connected(RayOptions()),
+        pytest.raises(RayError, match=rf"^Ray could not be started or joined: {told}{advice}"),
+        connected(RayOptions()),
     ):
         pass
+    assert len(starts) == n_starts
+
+
+class StuckRay:
+    """In place of Ray's module: calls wait for ever, and the cluster has some nodes."""
+
+    def __init__(self, *nodes):
+        self.nodes = lambda: [*nodes]
+
+    def remote(self, function):
+        return self
+
+    def options(self, **_):
+        return SimpleNamespace(remote=lambda payload: payload)
+
+    def wait(self, calls, **_):
+        return [], calls
+
+
+def node_with(cpus, *, name="1", is_alive=True):
+    return {"NodeID": name, "Alive": is_alive, "Resources": {"CPU": cpus}}
+
+
+def stuck_pool(monkeypatch, ray, *, address="auto"):
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    pool = RayPool(print, RayOptions(address, cpus=2))
+    pool.submit("call")
+    return pool
+
+
+@pytest.mark.parametrize("nodes", [[], [node_with(1)], [node_with(2, is_alive=False)]])
+def test_calls_that_no_node_can_take_wait_for_one_and_the_user_knows_of_it(monkeypatch, nodes):
+    pool = stuck_pool(monkeypatch, StuckRay(*nodes))
+
+    reason = "no node has 2 CPUs and 0 GPUs, which a run needs; Ray waits for one"
+    assert pool.collect() == Waiting(reason)
+
+
+def test_calls_that_this_machine_cannot_take_are_an_error(monkeypatch):
+    pool = stuck_pool(monkeypatch, StuckRay(node_with(1)), address=None)
+
+    with pytest.raises(RayError, match=r"^no node has 2 CPUs and 0 GPUs, which a run needs$"):
+        pool.collect()
 
 
 @with_ray
@@ -199,7 +256,9 @@ def cluster():
 def start_cluster():
     from ray.cluster_utils import Cluster  # it reads the variables that were set for it
 
-    return Cluster(initialize_head=True, head_node_args=node_of(1))
+    # A dead process refuses its health check at once, a slow one has ten seconds for it.
+    soon = {"health_check_period_ms": 500, "health_check_failure_threshold": 3}
+    return Cluster(initialize_head=True, head_node_args=node_of(1, _system_config=soon))
 
 
 def first_success(function):
@@ -215,18 +274,41 @@ def first_success(function):
 @pytest.fixture(scope="module")
 def connection(cluster):
     """One for all tests, so that what its processes have imported is imported once."""
-    with ray_pool.connected(RayOptions(cluster.address)) as dashboard:
+    with connected(RayOptions(cluster.address)) as dashboard:
         assert not dashboard
         yield
 
 
 def node_of(n_cpus, **more):
+    """
+    A node's settings.
+
+    Its agents have ports of their own: a node that has to wait for its agents' choice of ports ends
+    after 15 seconds, which they need where other programs run (ray-project/ray#65983).
+    """
     return {
         "num_cpus": n_cpus,
         "include_dashboard": False,
         "object_store_memory": 80 * 2**20,  # about the least that Ray takes
+        **dict(zip(AGENTS_PORTS, free_ports(len(AGENTS_PORTS)), strict=True)),
         **more,
     }
+
+
+AGENTS_PORTS = (
+    "dashboard_agent_listen_port",
+    "metrics_agent_port",
+    "metrics_export_port",
+    "runtime_env_agent_port",
+)
+
+
+def free_ports(n_ports):
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(n_ports)]
+        for each in sockets:
+            each.bind(("", 0))
+        return [each.getsockname()[1] for each in sockets]
 
 
 def ran(folder, grid, work, *, device="cpu", retries=3, jobs=100, events=None):
@@ -296,6 +378,22 @@ def test_a_run_whose_process_is_killed_is_tried_again(connection, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.cluster
+@pytest.mark.parametrize("name", ["ObjectStoreFullError", "OutOfMemoryError"])
+def test_a_call_that_ray_has_no_room_for_is_tried_again(connection, tmp_path, name):
+    from ray import exceptions
+
+    pool = RayPool(ray_work.raise_once, RayOptions())
+    pool.submit("call", getattr(exceptions, name)("no room"), tmp_path / "note")
+
+    events = [pool.collect() for _ in range(4)]
+    assert [type(event) for event in events] == [Started, Lost, Started, Returned]
+    assert events[1].reason.startswith(f"{name}: ")
+    assert events[1].reason.endswith("; try 2 of 4")
+    assert events[3].value == "second try"
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
 def test_a_run_that_is_lost_too_often_has_failed_and_the_others_finish(connection, tmp_path):
     events = ran(tmp_path, GRID, ray_work.die_at_seed_1, retries=1)
 
@@ -341,7 +439,11 @@ def wait_for(condition):
 @pytest.mark.cluster
 def test_runs_of_a_node_that_is_removed_are_made_on_another_one(cluster, connection, tmp_path):
     def remove():
+        """As if the machine were off: a run would outlive its node for a second, and might end."""
+        notes = dict(note.read_text().split() for note in tmp_path.glob("* waits"))
         cluster.remove_node(node, allow_graceful=False)
+        with suppress(ProcessLookupError):
+            os.kill(int(notes[node.node_id]), signal.SIGKILL)
         (tmp_path / "go on").touch()
 
     node = cluster.add_node(**node_of(1))
@@ -351,6 +453,64 @@ def test_runs_of_a_node_that_is_removed_are_made_on_another_one(cluster, connect
 
     assert finished(tmp_path / "out") == [0, 1, 2]
     assert len(events.of(LostCell)) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+def test_runs_that_a_node_ends_because_memory_is_short_are_made_on_another_one(
+    cluster, connection, tmp_path
+):
+    """A node whose limit is 1 % of the memory: more is in use, so Ray's monitor ends each run."""
+    env_vars = {"RAY_memory_usage_threshold": "0.01", "RAY_memory_monitor_refresh_ms": "50"}
+    node = cluster.add_node(**node_of(1, env_vars=env_vars))
+
+    def remove():
+        cluster.remove_node(node)
+        (tmp_path / "go on").touch()
+
+    events = AtFirstLoss(remove)
+    out, work = tmp_path / "out", ray_work.wait_for_a_file
+    ran(out, GRID, work, device=str(tmp_path), jobs=2, retries=100, events=events)
+
+    assert finished(out) == [0, 1, 2]
+    assert "OutOfMemoryError" in events.of(LostCell)[0].reason
+
+
+class AtFirstLoss(Events):
+    """Calls a function once, when a run is lost."""
+
+    def __init__(self, then):
+        self.then = then
+        super().__init__()
+
+    def show(self, event):
+        self.append(event)
+        if isinstance(event, LostCell) and self.then is not None:
+            then, self.then = self.then, None
+            then()
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+@pytest.mark.parametrize("first", ["local", "ray"])
+def test_each_engine_goes_on_with_a_folder_that_the_other_one_has_begun(
+    connection, tmp_path, first
+):
+    engines = {
+        "local": LocalEngine(tmp_path, "cpu", ray_work.write_a_result),
+        "ray": RayEngine(tmp_path, "cpu", RayOptions(), ray_work.write_a_result),
+    }
+    run(GRID[1:2], engines.pop(first), 1, Events())
+    before = [*tmp_path.rglob("result.json")]
+    written = before[0].stat().st_mtime_ns
+
+    events = Events()
+    (second,) = engines.values()
+    run(run_folder.unfinished(tmp_path, GRID), second, 2, events)
+
+    assert [event.cell.seed for event in events.of(StartedCell)] == [0, 2]
+    assert finished(tmp_path) == [0, 1, 2]
+    assert before[0].stat().st_mtime_ns == written
 
 
 @pytest.mark.slow
@@ -385,6 +545,19 @@ def test_a_cluster_without_the_drivers_versions_is_refused(connection, tmp_path,
 
 @pytest.mark.slow
 @pytest.mark.cluster
+def test_runs_whose_last_node_disappears_after_the_others_were_refused_are_an_error(
+    cluster, connection, tmp_path, monkeypatch
+):
+    node = cluster.add_node(**node_of(1))
+    cluster.remove_node(node, allow_graceful=False)  # Ray does not know yet that it is gone
+    monkeypatch.setattr(ray_pool, "SILENCE_S", 1)
+    monkeypatch.setattr(ray_pool, "_versions", lambda: {"sb3-per": "99.0"})
+    with pytest.raises(RayError, match="no node of the cluster can be used"):
+        ran(tmp_path, GRID, ray_work.write_a_result)
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
 def test_cliffwalk_on_ray_has_the_outcomes_of_cliffwalk_here(connection, tmp_path, monkeypatch):
     part = {"learners": ["tabular"], "methods": ["uniform", "oracle"], "sizes": [2], "n_seeds": 2}
     family = methods.FAMILY._replace(**part)
@@ -401,29 +574,24 @@ def test_cliffwalk_on_ray_has_the_outcomes_of_cliffwalk_here(connection, tmp_pat
     assert measurements.read(there) == measurements.read(here)
 
 
-DRIVER = """
-import time
-from sb3_per.experiments.common.ray_pool import RayOptions, RayPool, connected
-
-options = RayOptions(dashboard=False)
-with connected(options):
-    pool = RayPool(time.sleep, options)
-    pool.submit("sleeper", 600)
-    print(type(pool.collect()).__name__, flush=True)
-    pool.collect()
-"""
-
-
-def started_driver(environment):
+def started_driver(out, notes):
+    """Start a process that makes the runs of a grid one after the other; it waits at seed 1."""
     driver = subprocess.Popen(
-        [sys.executable, "-c", DRIVER],
-        env=environment,
+        [sys.executable, str(Path(SUPPORT, "ray_driver.py")), str(out), str(notes)],
+        env=os.environ
+        | {
+            "PYTHONPATH": SUPPORT,
+            "RAY_AUTH_MODE": "disabled",
+            # How long Ray's agents look for a killed Ray before they end: a minute by default.
+            "RAY_gcs_rpc_server_reconnect_timeout_s": "3",
+            "SB3_PER_TEST": str(notes),
+        },
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    if driver.stdout.readline() != "Started\n":
+    if driver.stdout.readline() == "":
         driver.communicate()
         raise RuntimeError("Ray did not start")
     return driver
@@ -445,23 +613,39 @@ def left_over(marker):
 @pytest.mark.slow
 @pytest.mark.cluster
 @pytest.mark.skipif(not Path("/proc").exists(), reason="looks for processes in /proc")
-@pytest.mark.parametrize("how", ["SIGKILL", "SIGINT"])
-def test_a_driver_that_ends_leaves_no_process(tmp_path, how):
+def test_a_driver_that_is_killed_leaves_no_process_and_a_second_one_makes_only_the_rest(tmp_path):
     pytest.importorskip("ray")
-    marker = f"SB3_PER_TEST={tmp_path}"
-    environment = os.environ | {
-        "PYTHONPATH": SUPPORT,
-        "RAY_AUTH_MODE": "disabled",
-        # How long Ray's agents look for a killed Ray before they end: a minute, if nobody says so.
-        "RAY_gcs_rpc_server_reconnect_timeout_s": "3",
-    }
-    driver = first_success(lambda: started_driver(environment | dict([marker.split("=")])))
-    assert len(left_over(marker.encode())) > 3
+    marker = f"SB3_PER_TEST={tmp_path}".encode()
+    driver = first_success(lambda: started_driver(tmp_path / "out", tmp_path))
+    wait_for(lambda: (tmp_path / "1 waits").exists())
+    assert len(left_over(marker)) > 3
 
-    driver.send_signal(getattr(signal, how))
+    driver.kill()
+    driver.communicate()
+    wait_for(lambda: not left_over(marker))
+
+    assert finished(tmp_path / "out") == [0]
+    (tmp_path / "go on").touch()
+    second = first_success(lambda: started_driver(tmp_path / "out", tmp_path))
+    events = second.communicate()[0].splitlines()
+    # The first line, which says that the run of seed 1 has started, is read already.
+    assert events == ["EndedCell 1", "StartedCell 2", "EndedCell 2"]
+    assert finished(tmp_path / "out") == [0, 1, 2]
+    wait_for(lambda: not left_over(marker))
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+@pytest.mark.skipif(not Path("/proc").exists(), reason="looks for processes in /proc")
+def test_an_interrupt_from_the_keyboard_keeps_what_is_finished_and_leaves_no_process(tmp_path):
+    pytest.importorskip("ray")
+    marker = f"SB3_PER_TEST={tmp_path}".encode()
+    driver = first_success(lambda: started_driver(tmp_path / "out", tmp_path))
+    wait_for(lambda: (tmp_path / "1 waits").exists())
+
+    os.killpg(driver.pid, signal.SIGINT)  # a terminal sends it to the whole group
 
     driver.communicate()
-    end = time.monotonic() + 60
-    while left := left_over(marker.encode()):
-        assert time.monotonic() < end, left
-        time.sleep(0.1)
+    wait_for(lambda: not left_over(marker))
+    assert driver.returncode == -signal.SIGINT
+    assert finished(tmp_path / "out") == [0]

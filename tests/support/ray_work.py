@@ -43,8 +43,24 @@ def leave_100_megabytes(cell, folder, device):
 
 
 def wait_for_a_file(cell, folder, device):
-    """``device`` is a folder that all nodes see; each run notes in it that it waits."""
-    Path(device, f"{cell.seed} waits").touch()
+    """``device`` is a folder that all nodes see; a run notes in it its node and its process."""
+    import ray
+
+    note = Path(device, f"{cell.seed} waits")
+    node = ray.get_runtime_context().get_node_id()
+    note.with_suffix(".part").write_text(f"{node} {os.getpid()}")
+    note.with_suffix(".part").rename(note)
     while not Path(device, "go on").exists():
         time.sleep(0.05)
     write_a_result(cell, folder, device)
+
+
+def wait_at_seed_1(cell, folder, device):
+    (wait_for_a_file if cell.seed == 1 else write_a_result)(cell, folder, device)
+
+
+def raise_once(error, note):
+    if not Path(note).exists():
+        Path(note).touch()
+        raise error
+    return "second try"

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from sb3_per.experiments.common.command_line import NO_FIGURE
 from sb3_per.experiments.common.drawing import COLOURS, save_figure
-from sb3_per.experiments.common.ray_pool import RayOptions, RayPool, Returned, connected
+from sb3_per.experiments.common.ray_connection import RayOptions, connected
+from sb3_per.experiments.common.ray_pool import RayPool, Returned
 from sb3_per.experiments.common.tables import markdown
 from sb3_per.experiments.compare import run_folder, suite_file
 from sb3_per.experiments.compare.engine import Engine, Event, run

@@ -14,15 +14,8 @@ from sb3_per.experiments.cliffwalk.trials import Family, Trial, UpdatesNeeded
 from sb3_per.experiments.common.command_line import Distinct, locked_folder, whole_number
 from sb3_per.experiments.common.engine_options import add_engine_options, ray_options
 from sb3_per.experiments.common.processes import SPAWN, end_with_parent
-from sb3_per.experiments.common.ray_pool import (
-    Failed,
-    RayError,
-    RayOptions,
-    RayPool,
-    Returned,
-    Started,
-    connected,
-)
+from sb3_per.experiments.common.ray_connection import RayError, RayOptions, connected
+from sb3_per.experiments.common.ray_pool import Failed, RayPool, Returned, Started
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from sb3_per.experiments.common.command_line import whole_number
-from sb3_per.experiments.common.ray_pool import RayOptions
+from sb3_per.experiments.common.ray_connection import RayOptions
 from sb3_per.extras import install
 
 _ONLY_WITH_RAY = ("address", "cpus_per_run", "gpus_per_run", "retries")

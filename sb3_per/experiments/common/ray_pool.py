@@ -1,38 +1,16 @@
 """Functions called on the nodes of a Ray cluster, again where a call is lost."""
 
-import logging
 import pickle
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from importlib import metadata
 from typing import Any, NamedTuple
 
-from sb3_per.experiments.common.processes import ONE_THREAD
+from sb3_per.experiments.common.ray_connection import RayError, RayOptions, one_line
 
 SAME_EVERYWHERE = ("sb3-per", "stable-baselines3", "torch")
-
-
-class RayError(RuntimeError):
-    """Ray cannot be used as it is: what is wrong, and what to do."""
-
-
-class RayOptions(NamedTuple):
-    """
-    What a pool asks of Ray.
-
-    :param address: Of the cluster to join; None starts Ray on this machine.
-    :param cpus: Ray's logical CPUs for each call.
-    :param gpus: Ray's logical GPUs for each call.
-    :param retries: How often a lost call is tried again.
-    :param dashboard: Whether Ray's dashboard starts with Ray; None for where it is installed.
-    """
-
-    address: str | None = None
-    cpus: float = 1
-    gpus: float = 0
-    retries: int = 3
-    dashboard: bool | None = None
+# Calls that no node can take stay in Ray's queue without a word: look for nodes after this silence.
+SILENCE_S = 10
 
 
 class Started(NamedTuple):
@@ -56,6 +34,12 @@ class Refused(NamedTuple):
     reason: str
 
 
+class Waiting(NamedTuple):
+    """No node of the cluster has what a call needs; Ray waits until there is one."""
+
+    reason: str
+
+
 class Returned(NamedTuple):
     """A call has returned."""
 
@@ -70,44 +54,13 @@ class Failed(NamedTuple):
     error: str
 
 
-Event = Started | Lost | Refused | Returned | Failed
+Event = Started | Lost | Refused | Waiting | Returned | Failed
 
 
 class _Call(NamedTuple):
     key: Any
     payload: bytes
     n_lost: int = 0
-
-
-@contextmanager
-def connected(options: RayOptions) -> Iterator[str]:
-    """
-    Start Ray on this machine or join a cluster; leave it at the end.
-
-    What was started here stops then; in a cluster that was joined, Ray stops this driver's calls.
-
-    :return: The dashboard's address; empty where there is none.
-    :raises RayError: if Ray cannot be started or joined, or has stopped meanwhile.
-    """
-    import ray
-
-    try:
-        context = ray.init(
-            address=options.address or "local",
-            include_dashboard=None if options.address else options.dashboard,
-            runtime_env={"env_vars": ONE_THREAD},
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-        )
-    except Exception as error:  # Ray raises a bare one where its start takes too long
-        ray.shutdown()
-        raise RayError(f"Ray could not be started or joined: {error}") from error
-    try:
-        yield f"http://{context.dashboard_url}" if context.dashboard_url else ""
-    except ray.exceptions.RayError as error:
-        raise RayError(f"Ray has stopped: {_one_line(error)}") from error
-    finally:
-        ray.shutdown()
 
 
 class RayPool:
@@ -125,7 +78,8 @@ class RayPool:
         self._remote = ray.remote(_generator(_versions()))
         self._calls: dict[Any, _Call] = {}
         self._events: deque[Event] = deque()
-        self._refused: set[str] = set()
+        self._refused: dict[str, str] = {}  # why, by the node's ID
+        self._has_told_of_waiting = False
 
     def submit(self, key: Any, *arguments: Any) -> None:
         """
@@ -144,8 +98,11 @@ class RayPool:
         """
         while not self._events:
             # Objects stay where they are until ray.get: one may be larger than what is free here.
-            ready, _ = self._ray.wait([*self._calls], fetch_local=False)
-            self._take(ready[0])
+            ready, _ = self._ray.wait([*self._calls], fetch_local=False, timeout=SILENCE_S)
+            if ready:
+                self._take(ready[0])
+            else:
+                self._look_for_nodes()
         return self._events.popleft()
 
     def _start(self, call: _Call) -> None:
@@ -166,11 +123,11 @@ class RayPool:
             kind, *values = self._ray.get(next(stream))
         except self._ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, self._ray.exceptions.RayError):  # the object store is full
-                self._lose(stream, _one_line(error.cause))
+                self._lose(stream, one_line(error.cause))
             else:
                 self._end(stream, Failed(call.key, str(error)))
         except (self._ray.exceptions.RayError, StopIteration) as error:
-            self._lose(stream, _one_line(error))
+            self._lose(stream, one_line(error))
         else:
             if kind == "started":
                 self._events.append(Started(call.key, values[0]))
@@ -196,16 +153,36 @@ class RayPool:
     def _refuse(self, stream: Any, node_id: str, node: str, found: dict[str, str]) -> None:
         call = self._calls.pop(stream)
         if node_id not in self._refused:
-            self._refused.add(node_id)
+            self._refused[node_id] = f"{node}: {_difference(found)}"
             self._events.append(Refused(node, _difference(found)))
-        nodes = {
-            each["NodeID"]
-            for each in self._ray.nodes()  # type: ignore[no-untyped-call]  # as Ray ships it
-            if each["Alive"]
-        }
-        if nodes <= self._refused:
-            raise RayError(f"no node of the cluster can be used; {node}: {_difference(found)}")
+        self._look_for_nodes()
         self._start(call)
+
+    def _look_for_nodes(self) -> None:
+        """Find out whether calls wait for a node that the cluster has yet to start, or for ever."""
+        if self._usable_nodes() - self._refused.keys():
+            self._has_told_of_waiting = False
+        elif self._refused:
+            reasons = "; ".join(dict.fromkeys(self._refused.values()))
+            raise RayError(f"no node of the cluster can be used; {reasons}")
+        else:
+            cpus, gpus = self._options.cpus, self._options.gpus
+            reason = f"no node has {cpus:g} CPUs and {gpus:g} GPUs, which a run needs"
+            if self._options.address is None:
+                raise RayError(reason)
+            if not self._has_told_of_waiting:
+                self._has_told_of_waiting = True
+                self._events.append(Waiting(f"{reason}; Ray waits for one"))
+
+    def _usable_nodes(self) -> set[str]:
+        """Return the IDs of the nodes that are large enough for a call."""
+        return {
+            node["NodeID"]
+            for node in self._ray.nodes()  # type: ignore[no-untyped-call]  # as Ray ships it
+            if node["Alive"]
+            and node["Resources"].get("CPU", 0) >= self._options.cpus
+            and node["Resources"].get("GPU", 0) >= self._options.gpus
+        }
 
 
 def _generator(expected: dict[str, str]) -> Callable[[bytes], Iterator[tuple[Any, ...]]]:
@@ -251,8 +228,3 @@ def _difference(found: dict[str, str]) -> str:
         if found[package] != here
     ]
     return f"{'; '.join(pairs)}. Install the same version on all nodes"
-
-
-def _one_line(error: BaseException) -> str:
-    first = str(error).strip().partition("\n")[0]
-    return f"{type(error).__name__}: {first}" if first else type(error).__name__

@@ -11,7 +11,7 @@ from sb3_per.experiments.common.command_line import Distinct, locked_folder, who
 from sb3_per.experiments.common.devices import device_that_is_here
 from sb3_per.experiments.common.drawing import Output
 from sb3_per.experiments.common.engine_options import add_engine_options, ray_options
-from sb3_per.experiments.common.ray_pool import RayError, RayOptions, connected
+from sb3_per.experiments.common.ray_connection import RayError, RayOptions, connected
 from sb3_per.experiments.compare import report, run_folder, suite_file
 from sb3_per.experiments.compare.engine import EndedCell, Remark, run
 from sb3_per.experiments.compare.local import LocalEngine

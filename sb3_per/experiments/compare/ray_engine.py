@@ -10,20 +10,28 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+from sb3_per.experiments.common.ray_connection import RayOptions
 from sb3_per.experiments.common.ray_pool import (
     Failed,
     Lost,
-    RayOptions,
     RayPool,
     Refused,
     Returned,
     Started,
+    Waiting,
 )
-from sb3_per.experiments.compare import run_folder, worker
+from sb3_per.experiments.compare import run_folder
 from sb3_per.experiments.compare.engine import EndedCell, Event, LostCell, Remark, StartedCell
 from sb3_per.experiments.compare.suite import Cell
 
 Work = Callable[[Cell, Path, str], None]
+
+
+def train(cell: Cell, folder: Path, device: str) -> None:
+    """Train a cell. Only nodes import what this needs, which takes seconds."""
+    from sb3_per.experiments.compare import worker
+
+    worker.train(cell, folder, device)
 
 
 class RayEngine:
@@ -39,9 +47,7 @@ class RayEngine:
     :param work: What a node calls, with the cell, a run folder there, and the device.
     """
 
-    def __init__(
-        self, folder: Path, device: str, options: RayOptions, work: Work = worker.train
-    ) -> None:
+    def __init__(self, folder: Path, device: str, options: RayOptions, work: Work = train) -> None:
         self._folder, self._device, self._work = folder, device, work
         self._pool = RayPool(train_away, options)
         self._cells: dict[str, Cell] = {}
@@ -54,6 +60,8 @@ class RayEngine:
         event = self._pool.collect()
         if isinstance(event, Refused):
             return Remark(f"node {event.node} is refused: {event.reason}")
+        if isinstance(event, Waiting):
+            return Remark(event.reason)
         cell = self._cells[str(event.key)]
         if isinstance(event, Started):
             return StartedCell(cell, event.node)
