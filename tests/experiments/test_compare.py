@@ -361,6 +361,24 @@ def test_evaluations_take_place_in_the_environment_that_was_declared(tmp_path):
     assert result["evaluations"]["returns"] == [[-30.0, -30.0]] * 3
 
 
+def test_a_result_does_not_depend_on_what_its_process_has_trained_before(tmp_path):
+    learning = {"policy": "MlpPolicy", "buffer_size": 100, "learning_starts": 20}
+    wanted = cell("CartPole-v1", algorithm="per_dqn", hyperparameters=learning)
+    other = cell("MountainCar-v0", algorithm="per_dqn", seed=4, hyperparameters=learning)
+    first, second = tmp_path / "first", tmp_path / "second"
+
+    for folder, trained in ((first, wanted), (second, other), (second, wanted)):
+        worker.train(trained, folder, "cpu")
+
+    evaluations = [run_folder.read(folder, wanted)["evaluations"] for folder in (first, second)]
+    assert evaluations[0] == evaluations[1]
+    networks = [
+        zipfile.ZipFile(run_folder.cell_folder(folder, wanted) / "CartPole-v1.zip")
+        for folder in (first, second)
+    ]
+    assert networks[0].read("policy.pth") == networks[1].read("policy.pth")
+
+
 def test_a_training_that_ends_early_is_no_result(tmp_path):
     stop = {"stable_baselines3.common.callbacks.StopTrainingOnMaxEpisodes": {"max_episodes": 2}}
     hyperparameters = cell("CartPole-v1").settings["hyperparameters"] | {"callback": [stop]}

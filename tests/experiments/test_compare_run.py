@@ -107,6 +107,23 @@ def test_a_cell_whose_result_is_none_has_failed_like_any_other(tmp_path):
     assert here.collect() == (GRID[0], f"{result}: it must hold an object, got []. {AGAIN}")
 
 
+def test_a_process_trains_cells_until_one_fails_and_each_has_its_own_output(tmp_path):
+    grid = cells(grids.suite(variants=("dqn",), seeds=5))
+
+    failed = run(grid, LocalEngine(tmp_path, "cpu", work=grids.write_the_process), 1, Silence())
+
+    outputs = [(run_folder.cell_folder(tmp_path, cell) / "output.txt").read_text() for cell in grid]
+    said = [re.match(r"seed (\d) in (\d+)", output).groups() for output in outputs]
+    assert [int(seed) for seed, _ in said] == [0, 1, 2, 3, 4]
+    first, second = said[0][1], said[3][1]
+    assert [process for _, process in said] == [first, first, first, second, second]
+    assert first != second
+    assert [ended.cell.seed for ended in failed] == [2]
+    assert failed[0].error.startswith("exit status 1, all output in ")
+    assert failed[0].error.endswith("RuntimeError: this seed always fails")
+    assert [cell.seed for cell in run_folder.unfinished(tmp_path, grid)] == [2]
+
+
 @pytest.mark.slow
 def test_a_cell_runs_the_code_of_its_run_not_that_of_the_current_folder(tmp_path, monkeypatch):
     other = tmp_path / "sb3_per"

@@ -1,5 +1,8 @@
 """Small suites, and results that nobody has trained."""
 
+import os
+import sys
+
 from sb3_per.experiments.compare import run_folder, suite_file
 from sb3_per.experiments.compare.environment import Environment, Evaluation, Score
 from sb3_per.experiments.compare.suite import Suite, Variant, cells
@@ -61,8 +64,17 @@ def folder_of(folder, declared, final):
 
 
 def end_with_status_3(cell, folder, device):
-    """In place of a training, in a process of its own."""
+    """In place of a training, in a process of its own, whose output is gone."""
+    (run_folder.cell_folder(folder, cell) / run_folder.OUTPUT).unlink()
     raise SystemExit(3)
+
+
+def write_the_process(cell, folder, device):
+    """In place of a training; the third seed fails."""
+    sys.stdout.write(f"seed {cell.seed} in {os.getpid()}")
+    if cell.seed == 2:
+        raise RuntimeError("this seed always fails")
+    finish(folder, cell, [0.0] * 4)
 
 
 def write_a_damaged_result(cell, folder, device):

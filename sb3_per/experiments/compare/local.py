@@ -4,9 +4,10 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
+from typing import NamedTuple
 
 from sb3_per.experiments.common.processes import ONE_THREAD, SPAWN
 from sb3_per.experiments.compare import run_folder, worker
@@ -16,45 +17,70 @@ from sb3_per.experiments.compare.suite import Cell
 _LINES = 20  # of the output of a cell that ended without a traceback
 
 
+class _Worker(NamedTuple):
+    process: SpawnProcess
+    connection: "Connection[Cell, None]"
+
+
 class LocalEngine:
     """
-    A process of one thread on this machine for each cell.
+    Trains cells in processes of one thread on this machine.
+
+    A process whose cell ended well trains another one, because its imports take longer than a short
+    training. A process whose cell failed ends.
 
     :param folder: The run folder.
     :param device: torch's, for all cells.
-    :param work: What a process calls, with the cell, the folder and the device.
+    :param work: What a process calls, with each cell, the folder and the device.
     """
 
     def __init__(
-        self, folder: Path, device: str, work: Callable[[Cell, Path, str], None] = worker.main
+        self, folder: Path, device: str, work: Callable[[Cell, Path, str], None] = worker.train
     ) -> None:
         self._folder, self._device, self._work = folder, device, work
-        self._running: list[tuple[SpawnProcess, Cell]] = []
+        self._busy: list[tuple[_Worker, Cell]] = []
+        self._idle: list[_Worker] = []
         self._started: deque[StartedCell] = deque()
 
     def submit(self, cell: Cell) -> None:
         run_folder.claim(self._folder, cell)
-        process = SPAWN.Process(target=self._work, args=(cell, self._folder, self._device))
-        with _environment(ONE_THREAD):
-            process.start()
-        self._running.append((process, cell))
+        self._idle = [each for each in self._idle if each.process.is_alive()]
+        chosen = self._idle.pop() if self._idle else self._start()
+        chosen.connection.send(cell)
+        self._busy.append((chosen, cell))
         self._started.append(StartedCell(cell))
 
     def collect(self) -> Event:
         if self._started:
             return self._started.popleft()
-        ended = wait([process.sentinel for process, _ in self._running])
-        index = [process.sentinel in ended for process, _ in self._running].index(True)
-        process, cell = self._running.pop(index)
-        process.join()
-        return EndedCell(cell, self._error(cell, process.exitcode))
+        ready = wait([each.connection for each, _ in self._busy])
+        index = [each.connection in ready for each, _ in self._busy].index(True)
+        ended, cell = self._busy.pop(index)
+        try:
+            ended.connection.recv()
+        except (EOFError, OSError):  # the process is gone
+            ended.process.join()
+            return EndedCell(cell, self._error(cell, ended.process.exitcode))
+        self._idle.append(ended)
+        return EndedCell(cell, self._error(cell, 0))
 
     def close(self) -> None:
-        for process, _ in self._running:
+        processes = [each.process for each in (*self._idle, *(each for each, _ in self._busy))]
+        for process in processes:
             process.kill()
-        for process, _ in self._running:
+        for process in processes:
             process.join()
-        self._running.clear()
+        self._busy.clear()
+        self._idle.clear()
+
+    def _start(self) -> _Worker:
+        ours, theirs = SPAWN.Pipe()
+        arguments = (theirs, self._folder, self._device, self._work)
+        process = SPAWN.Process(target=worker.serve, args=arguments)
+        with _environment(ONE_THREAD):
+            process.start()
+        theirs.close()  # or the end of the process would not be seen here
+        return _Worker(process, ours)
 
     def _error(self, cell: Cell, status: int | None) -> str | None:
         try:

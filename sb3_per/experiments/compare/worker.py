@@ -1,12 +1,15 @@
 """One cell: trained and evaluated by RL-Zoo, measured, written down."""
 
+import gc
 import json
 import os
 import platform
 import signal
 import sys
 import time
+from collections.abc import Callable
 from importlib import metadata
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,15 +29,36 @@ PACKAGES = ("sb3-per", "stable-baselines3", "rl-zoo3", "torch", "numpy", "numba"
 _OF_ENVIRONMENTS = ("Box2D", "MinAtar", "minigrid", "ale-py")
 
 
-def main(cell: Cell, folder: Path, device: str) -> None:
-    """Train a cell in a process of its own, whose output goes into the cell's folder."""
+def serve(
+    connection: "Connection[None, Cell]",
+    folder: Path,
+    device: str,
+    work: Callable[[Cell, Path, str], None],
+) -> None:
+    """
+    Train cells in a process of their own, until one fails. Output goes into each cell's folder.
+
+    :param connection: Where cells come from, and where None goes after each that ended well.
+    :param folder: The run folder.
+    :param device: torch's.
+    :param work: What trains a cell.
+    """
     # Ctrl-C reaches the whole process group; RL-Zoo takes it for a wish to stop and save.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with (run_folder.cell_folder(folder, cell) / run_folder.OUTPUT).open("wb") as output:
-        for stream in (sys.stdout, sys.stderr):
-            os.dup2(output.fileno(), stream.fileno())
     end_with_parent()
-    train(cell, folder, device)
+    while True:
+        try:
+            cell = connection.recv()
+        except EOFError:  # the engine is gone
+            return
+        with (run_folder.cell_folder(folder, cell) / run_folder.OUTPUT).open("wb") as output:
+            for stream in (sys.stdout, sys.stderr):
+                os.dup2(output.fileno(), stream.fileno())
+        work(cell, folder, device)
+        gc.collect()  # models refer to themselves; the next cell needs their memory
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        connection.send(None)
 
 
 def train(cell: Cell, folder: Path, device: str) -> None:
