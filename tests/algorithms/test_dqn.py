@@ -666,7 +666,9 @@ def test_each_kind_of_file_is_told_what_reads_it(tmp_path):
     save_buffer(model.replay_buffer, tmp_path / "buffer.npz")
 
     for name in ("model.ckpt", "buffer.npz"):
-        with pytest.raises(ValueError, match=f"{name} must be a file of PERDQN.save .use load_check"):
+        with pytest.raises(
+            ValueError, match=f"{name} must be a file of PERDQN.save .use load_check"
+        ):
             PERDQN.load(tmp_path / name)
     for path in ("buffer.npz", tmp_path / "buffer.npz"):
         with pytest.raises(ValueError, match=r"load_buffer reads a file of save_buffer.*, got '"):
