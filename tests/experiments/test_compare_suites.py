@@ -401,12 +401,12 @@ def test_all_that_is_wrong_is_told_at_once(tmp_path):
         f"{tmp_path / 'mine.yml'} has 8 problems:",
         "  about is missing",
         "  seeds must be at least 1, got 0",
+        f"  baseline {variants} 'per'",
         f"  {environment}.evaluation.every {evenly}",
         f"  {environment}.threshold is missing",
         f"  variants.alpha_0.overrides.replay_buffer_kwargs.alpha {rule}",
-        f"  abuot is unknown; did you mean about? (known: {keys})",
-        f"  baseline {variants} 'per'",
         f"  contrasts.gain.over {variants} 'dqm'",
+        f"  abuot is unknown; did you mean about? (known: {keys})",
     ]
 
 

@@ -6,7 +6,6 @@ import json
 import platform
 import sys
 from collections.abc import Sequence
-from importlib import metadata
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from sb3_per.experiments.bench import (
 )
 from sb3_per.experiments.common.command_line import Distinct, make_folder, whole_number
 from sb3_per.experiments.common.devices import device_that_is_here
+from sb3_per.experiments.common.versions import installed
 from sb3_per.extras import install
 from sb3_per.prioritization.names import PRIORITIZATIONS
 
@@ -251,11 +251,7 @@ def _save(asked: argparse.Namespace, name: str, results: Any) -> None:
     if asked.out is None:
         return
     about = {"python": platform.python_version(), "machine": platform.machine()}
-    for package in PACKAGES:
-        try:
-            about[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
+    about |= installed(PACKAGES)
     options = {key: value for key, value in vars(asked).items() if key not in ("run", "out")}
     contents = {"versions": about, "options": options, "results": results}
     (asked.out / f"{name}.json").write_text(json.dumps(contents, indent=1) + "\n")

@@ -14,6 +14,7 @@ from sb3_per.experiments.compare.hyperparameters import (
     sections_of_rl_zoo,
 )
 from sb3_per.experiments.compare.problems import Problem, refuse
+from sb3_per.rules import require
 
 FINAL_EVALUATIONS = 3  # how many evaluations, the last ones, make a run's final score
 AtLeastOne = Annotated[int, Field(ge=1)]
@@ -54,8 +55,7 @@ class Score(Section):
     @classmethod
     def _check_solved(cls, solved: float, info: ValidationInfo) -> float:
         random = info.data.get("random", -math.inf)
-        rule = f"must be larger than random ({random}), got {solved!r}"
-        refuse(None if solved > random else Problem((), rule))
+        require(solved > random, f"must be larger than random ({random})", solved)
         return solved
 
 
@@ -93,8 +93,7 @@ class Environment(Section):
     @classmethod
     def _check_file(cls, file: str) -> str:
         known = sorted(files_of_rl_zoo())
-        rule = f"must be one of RL-Zoo's files: {', '.join(known)}, got {file!r}"
-        refuse(None if file in known else Problem((), rule))
+        require(file in known, f"must be one of RL-Zoo's files: {', '.join(known)}", file)
         return file
 
     @field_validator("rl_zoo_section")
@@ -102,8 +101,7 @@ class Environment(Section):
     def _check_section(cls, name: str, info: ValidationInfo) -> str:
         file = info.data.get("rl_zoo_file", "")  # missing where it is wrong, and has been refused
         known = sections_of_rl_zoo(file) if name and file else {name: {}}
-        rule = f"must be one of RL-Zoo's {file}.yml: {', '.join(known)}, got {name!r}"
-        refuse(None if name in known else Problem((), rule))
+        require(name in known, f"must be one of RL-Zoo's {file}.yml: {', '.join(known)}", name)
         return name
 
     @field_validator("hyperparameters")
@@ -114,9 +112,8 @@ class Environment(Section):
             return own
         name, file = info.data["rl_zoo_section"], info.data["rl_zoo_file"]
         values = overlaid(sections_of_rl_zoo(file)[name] if name else {}, own)
-        if "policy" not in values:
-            rule = "must hold a policy where rl_zoo_section names no section"
-            refuse(Problem((), f"{rule}, got {own!r}"))
+        rule = "must hold a policy where rl_zoo_section names no section"
+        require("policy" in values, rule, own)
         if "evaluation" in info.data:
             check_copies(values, info.data["evaluation"], ("n_envs",))
         return {key: value for key, value in values.items() if key != "n_timesteps"}

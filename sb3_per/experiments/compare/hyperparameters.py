@@ -11,7 +11,8 @@ from typing import Annotated, Any
 import yaml
 from pydantic import AfterValidator
 
-from sb3_per.experiments.compare.problems import Problem, Problems, refuse
+from sb3_per.experiments.compare.problems import Problem, refuse
+from sb3_per.rules import require
 
 # The hyperparameters of RL-Zoo, DQN and PERDQN that count something.
 _WHOLE = (
@@ -35,7 +36,7 @@ def _plain(values: dict[str, Any]) -> dict[str, Any]:
     except (TypeError, ValueError, RecursionError):
         is_kept = False
     rule = "must be text, finite numbers, and lists and mappings from text of these"
-    refuse(None if is_kept else Problem((), f"{rule}, got {values!r}"))
+    require(is_kept, rule, values)
     return values
 
 
@@ -103,26 +104,23 @@ def overlaid(
     return result
 
 
-def _evaluated(text: str, path: tuple[str, ...]) -> Mapping[str, Any]:
+def _evaluated(text: str, path: tuple[str, ...]) -> Any:
     try:
-        value = ast.literal_eval(_WithoutCalls().visit(ast.parse(text.strip(), mode="eval")))
+        value = _literal(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, TypeError, ValueError):
         value = None
     if not isinstance(value, Mapping):
-        raise Problems([Problem(path, f"must be text, not a mapping, since it replaces {text!r}")])
+        refuse(Problem(path, f"must be text, not a mapping, since it replaces {text!r}"))
     return value
 
 
-class _WithoutCalls(ast.NodeTransformer):
-    """Turns ``dict(a=1)`` into ``{"a": 1}``, which is a literal."""
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        self.generic_visit(node)
-        names = [ast.Constant(each.arg) for each in node.keywords]
-        is_dict = isinstance(node.func, ast.Name) and node.func.id == "dict"
-        if not is_dict or node.args or any(name.value is None for name in names):
-            return node
-        return ast.Dict(keys=list(names), values=[each.value for each in node.keywords])
+def _literal(node: ast.expr) -> Any:
+    """Return what an expression stands for; ``dict(a=1)`` is a literal, too."""
+    if not (isinstance(node, ast.Call) and ast.unparse(node.func) == "dict") or node.args:
+        return ast.literal_eval(node)
+    if any(each.arg is None for each in node.keywords):
+        raise ValueError("dict(**mapping) is no literal")
+    return {each.arg: _literal(each.value) for each in node.keywords}
 
 
 def multiplied(

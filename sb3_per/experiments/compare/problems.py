@@ -31,15 +31,14 @@ class SuiteError(ValueError):
     """A suite cannot be run, or there is none."""
 
 
-def refuse(*problems: Problem | None) -> None:
+def refuse(*problems: Problem) -> None:
     """
-    Raise the problems among the arguments.
+    Raise the problems of a value together, if there are any.
 
-    :raises Problems: if there is any.
+    :raises Problems: with paths that begin below the value.
     """
-    found = [problem for problem in problems if problem is not None]
-    if found:
-        raise Problems(found)
+    if problems:
+        raise Problems(problems)
 
 
 def fail(file: str, problems: Sequence[Problem]) -> NoReturn:

@@ -9,17 +9,26 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 from sb3_per.experiments.compare.environment import AtLeastOne, Environment, Section, check_copies
 from sb3_per.experiments.compare.hyperparameters import Hyperparameters, multiplied, overlaid
 from sb3_per.experiments.compare.problems import Problem, Problems, refuse
+from sb3_per.rules import require
 
 
 def _folder_name(name: str) -> str:
     """Return the name of a variant, which gets a folder next to the report's."""
     is_good = re.fullmatch(r"[^\W_][\w.+-]*", name) and name not in ("report", "suite.yml")
     rule = "must be named by letters, digits and _.+-, a letter or digit first, and not"
-    refuse(None if is_good else Problem((), f"{rule} report or suite.yml, got {name!r}"))
+    require(bool(is_good), f"{rule} report or suite.yml", name)
+    return name
+
+
+def _known_variant(name: str, info: ValidationInfo) -> str:
+    """Return a name that the file's variants have, which may be wrong in other ways."""
+    known = (info.context or {}).get("variants") or [name]
+    require(name in known, f"must be one of the variants {', '.join(map(str, known))}", name)
     return name
 
 
 FolderName = Annotated[str, AfterValidator(_folder_name)]
+VariantName = Annotated[str, AfterValidator(_known_variant)]
 
 
 class Variant(Section):
@@ -45,9 +54,15 @@ class Contrast(Section):
     :param label: What tables and figures call it; empty for its key.
     """
 
-    variant: str
-    over: str
+    variant: VariantName
+    over: VariantName
     label: str = ""
+
+    @field_validator("over")
+    @classmethod
+    def _check_over(cls, over: str, info: ValidationInfo) -> str:
+        require(over != info.data.get("variant"), "must be another variant", over)
+        return over
 
 
 class Suite(Section):
@@ -62,7 +77,7 @@ class Suite(Section):
     about: str
     seeds: AtLeastOne
     first_seed: Annotated[int, Field(ge=0)] = 0
-    baseline: str
+    baseline: VariantName
     environments: Annotated[dict[str, Environment], Field(min_length=1)]
     variants: Annotated[dict[FolderName, Variant], Field(min_length=1)]
     contrasts: dict[str, Contrast] = Field(default_factory=dict)
@@ -83,8 +98,7 @@ class Suite(Section):
     @classmethod
     def _check_name(cls, name: str) -> str:
         is_good = name not in ("", ".", "..") and {*name}.isdisjoint("/\\\0")
-        rule = f"must do as the name of a folder, got {name!r}"
-        refuse(None if is_good else Problem((), rule))
+        require(is_good, "must do as the name of a folder", name)
         return name
 
     @field_validator("environments")

@@ -1,7 +1,7 @@
 """Suites as YAML files: ours, a user's, and the one that a run folder keeps."""
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,14 +58,13 @@ def load(which: str) -> Suite:
         known = ", ".join(names())
         raise SuiteError(f"there is no suite {which!r} (there are {known}, or your own YAML file)")
     values = _read_yaml(path)
-    problems = [*_wrong_names(values)]
+    variants = values.get("variants") if isinstance(values, dict) else None
+    # A validator of Suite would know only the variants in which nothing is wrong.
+    context = {"variants": [*variants] if isinstance(variants, dict) else []}
     try:
-        suite = Suite.model_validate(values)
+        return Suite.model_validate(values, context=context)
     except ValidationError as error:
-        fail(str(path), [*_problems_of(error), *problems])
-    if problems:
-        fail(str(path), problems)
-    return suite
+        fail(str(path), [*_problems_of(error)])
 
 
 def save(suite: Suite, path: Path) -> None:
@@ -114,35 +113,6 @@ def _read_yaml(path: Path) -> Any:
     return {"name": path.stem, **values} if isinstance(values, dict) else values
 
 
-def _wrong_names(values: Any) -> Iterator[Problem]:
-    """
-    Find names that no variant has, in the file's own values.
-
-    Pydantic's validators know no variants while one of them is wrong.
-    """
-    variants = _mapping(values, "variants")
-    references: dict[tuple[str, ...], Any] = {
-        ("baseline",): _mapping({"": values}, "").get("baseline")
-    }
-    for name in (contrasts := _mapping(values, "contrasts")):
-        contrast = _mapping(contrasts, name)
-        for key in ("variant", "over"):
-            references["contrasts", str(name), key] = contrast.get(key)
-        if isinstance(over := contrast.get("over"), str) and over == contrast.get("variant"):
-            rule = f"must be another variant, got {over!r}"
-            yield Problem(("contrasts", str(name), "over"), rule)
-    for path, variant in references.items():
-        if variants and isinstance(variant, str) and variant not in variants:
-            rule = f"must be one of the variants {', '.join(map(str, variants))}, got {variant!r}"
-            yield Problem(path, rule)
-
-
-def _mapping(values: Any, key: Any) -> Mapping[Any, Any]:
-    """Return the mapping that stands there, or an empty one."""
-    found = values.get(key) if isinstance(values, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
-
-
 def _problems_of(error: ValidationError) -> Iterator[Problem]:
     """Say in our words what pydantic has found."""
     for found in error.errors():
@@ -152,6 +122,8 @@ def _problems_of(error: ValidationError) -> Iterator[Problem]:
             path = path[:-1]
         if isinstance(inner, Problems):
             yield from (Problem(path + each.path, each.rule) for each in inner.problems)
+        elif isinstance(inner, ValueError):
+            yield Problem(path, str(inner))
         elif kind == "missing":
             yield Problem(path, "is missing")
         elif kind == "extra_forbidden":

@@ -2,7 +2,8 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from itertools import product
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from sb3_per.experiments.compare.statistics import (
     improvement,
     pooled_mean,
 )
-from sb3_per.experiments.compare.suite import Cell, Contrast, Suite
+from sb3_per.experiments.compare.suite import Cell, Suite
 
 MARGIN = 0.05  # of the normalised score: a smaller loss counts as none
 MEASURES: tuple[Literal["final", "area"], ...] = ("final", "area")
@@ -61,84 +62,75 @@ def compare(suite: Suite, runs: Sequence[Run], missing: Sequence[Cell]) -> list[
         baseline has; the baseline itself, too.
     """
     pairs = {
-        name: Contrast(variant=name, over=suite.baseline, label=suite.variant_label(name))
-        for name in suite.variants
+        name: _Pair(name, suite.baseline, suite.variant_label(name)) for name in suite.variants
     }
     return _comparisons(suite, runs, missing, pairs)
 
 
 def contrasts(suite: Suite, runs: Sequence[Run], missing: Sequence[Cell]) -> list[Comparison]:
     """Compare what the suite's contrasts name, in the same way."""
-    return _comparisons(suite, runs, missing, suite.contrasts)
+    pairs = {
+        name: _Pair(each.variant, each.over, each.label or name)
+        for name, each in suite.contrasts.items()
+    }
+    return _comparisons(suite, runs, missing, pairs)
+
+
+class _Pair(NamedTuple):
+    variant: str
+    over: str
+    label: str
 
 
 def _comparisons(
-    suite: Suite, runs: Sequence[Run], missing: Sequence[Cell], pairs: Mapping[str, Contrast]
+    suite: Suite, runs: Sequence[Run], missing: Sequence[Cell], pairs: Mapping[str, _Pair]
 ) -> list[Comparison]:
     unfinished = {cell.variant for cell in missing}
     comparisons = []
-    for measure in MEASURES:
-        for name, pair in pairs.items():
-            scores, others = _scores(suite, runs, measure, pair)
-            if len(scores[0]) == 0:
-                continue
-            comparison = Comparison(
-                name, pair.label or name, measure, len(scores[0]), pooled_mean(scores)
+    for measure, (name, pair) in product(MEASURES, pairs.items()):
+        scores, others = _scores(suite, runs, measure, pair)
+        n_seeds = len(scores[0])
+        if n_seeds == 0:
+            continue
+        comparison = Comparison(name, pair.label, measure, n_seeds, pooled_mean(scores))
+        if pair.variant != pair.over:
+            improved, differs = improvement(scores, others), difference(scores, others)
+            worse_in = _worse_in([*suite.environments], scores, others)
+            is_whole = unfinished.isdisjoint((pair.variant, pair.over))
+            said = claim(improved, differs, worse_in, n_seeds, is_whole)
+            comparison = dataclasses.replace(
+                comparison, difference=differs, improvement=improved, claim=said
             )
-            if pair.variant != pair.over:
-                is_whole = unfinished.isdisjoint((pair.variant, pair.over))
-                comparison = _against(comparison, scores, others, is_whole, [*suite.environments])
-            comparisons.append(comparison)
+        comparisons.append(comparison)
     return comparisons
 
 
-def _scores(
-    suite: Suite, runs: Sequence[Run], measure: str, pair: Contrast
-) -> tuple[Strata, Strata]:
+def _scores(suite: Suite, runs: Sequence[Run], measure: str, pair: _Pair) -> tuple[Strata, Strata]:
     """
     Return the scores of two variants, for the seeds that both have finished in every environment.
 
     With all seeds of an unfinished grid, one may have been measured on easier tasks than the other.
     """
-    by_cell = {(run.cell.variant, run.cell.environment, run.cell.seed): run for run in runs}
-    seeds = [
-        seed
-        for seed in suite.all_seeds
-        if all(
-            (variant, name, seed) in by_cell
-            for variant in (pair.variant, pair.over)
-            for name in suite.environments
-        )
-    ]
-    scores, others = (
-        [
-            np.array([getattr(by_cell[variant, name, seed], measure) for seed in seeds])
-            for name in suite.environments
-        ]
-        for variant in (pair.variant, pair.over)
-    )
-    return scores, others
+    found = {
+        (run.cell.variant, run.cell.environment, run.cell.seed): getattr(run, measure)
+        for run in runs
+    }
+    both = [*product((pair.variant, pair.over), suite.environments)]
+    seeds = [seed for seed in suite.all_seeds if all((*each, seed) in found for each in both)]
+    strata = [np.array([found[(*each, seed)] for seed in seeds]) for each in both]
+    return strata[: len(suite.environments)], strata[len(suite.environments) :]
 
 
-def _against(
-    comparison: Comparison,
-    scores: Strata,
-    others: Strata,
-    is_whole: bool,
-    environments: Sequence[str],
-) -> Comparison:
-    """Add the difference from another variant, and what may be claimed from it."""
-    improved, differs = improvement(scores, others), difference(scores, others)
-    worse_in = [
+def _worse_in(environments: Sequence[str], scores: Strata, others: Strata) -> list[str]:
+    """Return the environments, of several, in which a variant is worse than another one."""
+    return [
         environment
         for environment, own, other in zip(environments, scores, others, strict=True)
-        # In a single one this is what the other two say.
+        # In a single one this is what the whole comparison says.
         if len(environments) > 1
         and improvement([own], [other]).high < 0.5
         and difference([own], [other]).low <= -MARGIN
     ]
-    said = claim(improved, differs, worse_in, comparison.n_seeds, is_whole)
-    return dataclasses.replace(comparison, difference=differs, improvement=improved, claim=said)
 
 
 def claim(

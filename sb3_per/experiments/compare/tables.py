@@ -1,7 +1,8 @@
 """The numbers of a report as rows, for Markdown and for CSV."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +53,7 @@ def of_contrasts(suite: Suite, comparisons: Sequence[Comparison]) -> list[Row]:
 
 def _finely(differs: Estimate | None) -> str:
     """Return a difference with digits that tell which side of the margin it lies on."""
-    if differs is None:
-        return ""
-    value, low, high = (f"{each + 0.0:.3f}" for each in differs)
-    return value if math.isnan(differs.low) else f"{value} [{low}, {high}]"
+    return text(differs, lambda value: f"{value + 0.0:.3f}")
 
 
 def of_environments(suite: Suite, runs: Sequence[Run]) -> list[Row]:
@@ -109,13 +107,9 @@ def seeds_of(cells: Sequence[Cell]) -> list[str]:
 
 def _ranges(numbers: Sequence[int]) -> str:
     """Return rising numbers as text: 1, 3-5."""
-    ranges: list[list[int]] = []
-    for number in numbers:
-        if ranges and number == ranges[-1][-1] + 1:
-            ranges[-1][1:] = [number]
-        else:
-            ranges.append([number])
-    return ", ".join("-".join(map(str, each)) for each in ranges)
+    groups = groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])  # equal within a range
+    ranges = [[number for _, number in group] for _, group in groups]
+    return ", ".join(f"{all_[0]}-{all_[-1]}" if len(all_) > 1 else f"{all_[0]}" for all_ in ranges)
 
 
 def of_runs(runs: Sequence[Run]) -> list[Row]:
@@ -190,15 +184,18 @@ def _columns(rows: Sequence[Row]) -> list[str]:
     return list(dict.fromkeys(column for row in rows for column in row))
 
 
-def text(value: object) -> str:
-    """Return a number with a sensible count of digits, an estimate with its interval."""
-    if isinstance(value, Estimate) and math.isnan(value.low):
-        return _number(value.value)
-    if isinstance(value, Estimate):
-        return f"{_number(value.value)} [{_number(value.low)}, {_number(value.high)}]"
-    return _number(value) if isinstance(value, float) else "" if value is None else str(value)
-
-
 def _number(value: float) -> str:
     digits = 2 if abs(value) < 10 else 1
     return f"{round(value, digits) + 0.0:,.{digits}f}"  # + 0.0: no negative zero
+
+
+def text(value: object, number: Callable[[float], str] = _number) -> str:
+    """
+    Return a value as text, an estimate with its interval.
+
+    :param number: Writes numbers, by default with a sensible count of digits.
+    """
+    if isinstance(value, Estimate):
+        interval = "" if math.isnan(value.low) else f" [{number(value.low)}, {number(value.high)}]"
+        return f"{number(value.value)}{interval}"
+    return number(value) if isinstance(value, float) else "" if value is None else str(value)

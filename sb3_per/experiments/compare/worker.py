@@ -8,10 +8,9 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from importlib import metadata
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch as th
@@ -21,12 +20,23 @@ from stable_baselines3.common.utils import set_random_seed
 from sb3_per import zoo
 from sb3_per.buffers.prioritized import PrioritizedReplayBuffer
 from sb3_per.experiments.common.processes import end_with_parent
+from sb3_per.experiments.common.versions import installed
 from sb3_per.experiments.compare import experiment, run_folder
 from sb3_per.experiments.compare.suite import Cell
 from sb3_per.saving.buffer_files import buffer_options
 
 PACKAGES = ("sb3-per", "stable-baselines3", "rl-zoo3", "torch", "numpy", "numba", "gymnasium")
 _OF_ENVIRONMENTS = ("Box2D", "MinAtar", "minigrid", "ale-py")
+# Arguments of algorithms whose values a result repeats, since settings may leave them to defaults.
+_BUILT_WITH = (
+    "beta_initial",
+    "beta_final",
+    "beta_fraction",
+    "double_q",
+    "loss",
+    "max_grad_norm",
+    "tau",
+)
 
 
 def serve(
@@ -80,13 +90,13 @@ def train(cell: Cell, folder: Path, device: str) -> None:
     before, after = _Stamp(manager.eval_freq), _Stamp(manager.eval_freq)
     manager.callbacks = [before, *manager.callbacks, after]
 
-    start = _Clock.now()
+    start = _now()
     manager.learn(model)
-    whole = _Clock(*np.subtract(_Clock.now(), start))
+    whole = _now() - start
     if model.num_timesteps < cell.settings["steps"]:
         raise RuntimeError(f"the training must not end early, got {model.num_timesteps} steps")
     manager.save_trained_model(model)
-    evaluating = _Clock(*np.subtract(after.clocks, before.clocks).sum(axis=0))
+    evaluating = np.subtract(after.clocks, before.clocks).sum(axis=0)
     run_folder.write(
         folder,
         cell,
@@ -117,17 +127,8 @@ def _built(model: Any) -> dict[str, Any]:
     # Actor-critics have an optimizer for each network.
     learner = model.policy if hasattr(model.policy, "optimizer") else model.critic
     group, buffer = learner.optimizer.param_groups[0], model.replay_buffer
-    named = (
-        "beta_initial",
-        "beta_final",
-        "beta_fraction",
-        "double_q",
-        "loss",
-        "max_grad_norm",
-        "tau",
-    )
     built = {
-        "model": {name: getattr(model, name) for name in named if hasattr(model, name)},
+        "model": {name: getattr(model, name) for name in _BUILT_WITH if hasattr(model, name)},
         "optimizer": {name: value for name, value in group.items() if name != "params"},
         "buffer": {},
     }
@@ -142,24 +143,13 @@ def _platform() -> str:
 
 
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for package in (*PACKAGES, *_OF_ENVIRONMENTS):
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
+    python = {"python": platform.python_version()}
+    return python | installed((*PACKAGES, *_OF_ENVIRONMENTS))
 
 
-class _Clock(NamedTuple):
-    """Seconds, on the wall and of this process's computing."""
-
-    wall: float
-    cpu: float
-
-    @classmethod
-    def now(cls) -> "_Clock":
-        return cls(time.perf_counter(), time.process_time())
+def _now() -> np.ndarray:
+    """Return the seconds on the wall and of this process's computing, shape (2,)."""
+    return np.array([time.perf_counter(), time.process_time()])
 
 
 class _Stamp(BaseCallback):
@@ -168,29 +158,29 @@ class _Stamp(BaseCallback):
     def __init__(self, every: int) -> None:
         super().__init__()
         self.every = every
-        self.clocks: list[_Clock] = []
+        self.clocks: list[np.ndarray] = []
 
     def _on_step(self) -> bool:
         if self.n_calls % self.every == 0:
-            self.clocks.append(_Clock.now())
+            self.clocks.append(_now())
         return True
 
 
-def _pace(steps: int, whole: _Clock, evaluating: _Clock) -> dict[str, Any]:
+def _pace(steps: int, whole: np.ndarray, evaluating: np.ndarray) -> dict[str, Any]:
     """
     Return what a result says of the time; its steps per second are those of training alone.
 
     Good policies may play longer episodes in evaluations, which says nothing about training.
     """
-    training = _Clock(*np.subtract(whole, evaluating))
+    (wall, cpu), (wall_of_evaluations, cpu_of_evaluations) = whole.tolist(), evaluating.tolist()
     return {
         "steps": steps,
         "seconds": {
-            "wall": whole.wall,
-            "cpu": whole.cpu,
-            "wall_of_evaluations": evaluating.wall,
-            "cpu_of_evaluations": evaluating.cpu,
+            "wall": wall,
+            "cpu": cpu,
+            "wall_of_evaluations": wall_of_evaluations,
+            "cpu_of_evaluations": cpu_of_evaluations,
         },
-        "steps_per_second": steps / training.wall,
-        "steps_per_cpu_second": steps / training.cpu,
+        "steps_per_second": steps / (wall - wall_of_evaluations),
+        "steps_per_cpu_second": steps / (cpu - cpu_of_evaluations),
     }

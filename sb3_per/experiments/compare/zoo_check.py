@@ -13,7 +13,6 @@ import gymnasium as gym
 
 from sb3_per.buffers.prioritized import OPTION_NAMES
 from sb3_per.experiments.compare import experiment, run_folder
-from sb3_per.experiments.compare.environment import Environment
 from sb3_per.experiments.compare.problems import Problem, fail
 from sb3_per.experiments.compare.suite import Cell, Suite, cells, gym_id
 from sb3_per.extras import install
@@ -112,24 +111,20 @@ def _defaults(algorithm: str) -> dict[str, Any]:
 
 def _unmade_environments(suite: Suite) -> Iterator[Problem]:
     for name, declared in suite.environments.items():
-        problem = _make_problem(("environments", name), name, declared)
-        if problem is not None:
-            yield problem
-
-
-def _make_problem(path: tuple[str, str], name: str, declared: Environment) -> Problem | None:
-    try:
-        experiment.import_for(name)
-    except Exception as error:
-        return Problem(path, f"cannot be imported: {error}")
-    if gym_id(name) not in gym.registry:
-        return _unknown(path, gym_id(name), [*gym.registry])
-    try:
-        gym.make(gym_id(name), **declared.env_kwargs).close()
-    except Exception as error:
-        rule = f"must be what gym.make accepts, got {declared.env_kwargs}: {error}"
-        return Problem((*path, "env_kwargs"), rule)
-    return None
+        path = ("environments", name)
+        try:
+            experiment.import_for(name)
+        except Exception as error:
+            yield Problem(path, f"cannot be imported: {error}")
+            continue
+        if gym_id(name) not in gym.registry:
+            yield _unknown(path, gym_id(name), [*gym.registry])
+            continue
+        try:
+            gym.make(gym_id(name), **declared.env_kwargs).close()
+        except Exception as error:
+            rule = f"must be what gym.make accepts, got {declared.env_kwargs}: {error}"
+            yield Problem((*path, "env_kwargs"), rule)
 
 
 def _unbuilt_models(suite: Suite) -> Iterator[Problem]:
