@@ -1,5 +1,6 @@
 """What is wrong in a suite: all of it at once, each problem with its path in the file."""
 
+import difflib
 from collections.abc import Sequence
 from typing import NamedTuple, NoReturn
 
@@ -29,6 +30,12 @@ class Problems(ValueError):
 
 class SuiteError(ValueError):
     """A suite cannot be run, or there is none."""
+
+
+def similar(name: str, known: Sequence[str], otherwise: str = "") -> str:
+    """Return the end of a rule that says which known name may have been meant."""
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]}?" if close else otherwise
 
 
 def refuse(*problems: Problem) -> None:

@@ -4,7 +4,7 @@ import itertools
 import textwrap
 from collections.abc import Iterator, Sequence, Sized
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sb3_per.experiments.common.drawing import PNG_AND_SVG, Output, own_style
 from sb3_per.experiments.compare import curves, figures, run_folder, suite_file, tables
@@ -52,7 +52,6 @@ class _Contents(NamedTuple):
     runs: list[Run]
     missing: list[Cell]
     strangers: list[Path]
-    found: list[dict[str, Any]]
 
 
 def write(
@@ -106,19 +105,16 @@ def _read(folder: Path) -> _Contents:
         raise SuiteError(f"{folder} must be a run folder, but it holds no {run_folder.SUITE}")
     suite = suite_file.load(str(folder / run_folder.SUITE))
     grid = cells(suite)
-    each = [(cell, run_folder.read(folder, cell)) for cell in grid]
-    finished = [(cell, result) for cell, result in each if result is not None]
-    if not finished:
+    runs, missing = [], []
+    for cell in grid:
+        result = run_folder.read(folder, cell)
+        if result is None:
+            missing.append(cell)
+        else:
+            runs.append(run_of(cell, result, suite.environments[cell.environment]))
+    if not runs:
         raise SuiteError(f"{folder} holds no result yet")
-    return _Contents(
-        suite=suite,
-        runs=[
-            run_of(cell, found, suite.environments[cell.environment]) for cell, found in finished
-        ],
-        missing=[cell for cell, result in each if result is None],
-        strangers=run_folder.strangers(folder, grid),
-        found=[result for _, result in finished],
-    )
+    return _Contents(suite, runs, missing, run_folder.strangers(folder, grid))
 
 
 def _progress(contents: _Contents) -> str:
@@ -201,8 +197,8 @@ def _settings(contents: _Contents) -> Iterator[str]:
 
 def _made_by(contents: _Contents) -> Iterator[str]:
     every: dict[str, dict[str, None]] = {}
-    for result in contents.found:
-        for name, value in (result["versions"] | result["machine"]).items():
+    for run in contents.runs:
+        for name, value in (run.result["versions"] | run.result["machine"]).items():
             every.setdefault(name, {})[str(value)] = None
     duration = _duration(sum(run.cpu_seconds for run in contents.runs))
     yield (
@@ -210,7 +206,7 @@ def _made_by(contents: _Contents) -> Iterator[str]:
         "with the file from the run folder trains the same again."
     )
     yield "Made with " + ", ".join(f"{name} {' and '.join(each)}" for name, each in every.items())
-    n_untold = sum("built" not in result for result in contents.found)
+    n_untold = sum("built" not in run.result for run in contents.runs)
     if n_untold:
         yield f"{n_untold} runs do not tell which defaults their models were built with."
     for variant, environment in _built_differently(contents):
@@ -229,8 +225,8 @@ def _duration(cpu_seconds: float) -> str:
 
 def _built_differently(contents: _Contents) -> list[tuple[str, str]]:
     built: dict[tuple[str, str], list[object]] = {}
-    for run, result in zip(contents.runs, contents.found, strict=True):
+    for run in contents.runs:
         found = built.setdefault((run.cell.variant, run.cell.environment), [])
-        if result.get("built") not in (None, *found):
-            found.append(result["built"])
+        if run.result.get("built") not in (None, *found):
+            found.append(run.result["built"])
     return [names for names, found in built.items() if len(found) > 1]

@@ -20,6 +20,7 @@ class Run:
     """
     A finished cell. Scores are returns, 0 at the suite's random policy and 1 where it is solved.
 
+    :param result: What the worker has written.
     :param steps: At which it was evaluated, shape (E,). Training by whole episodes goes on to the
         end of one; what is evaluated then is left out.
     :param returns: Mean over the episodes of each evaluation, shape (E,).
@@ -34,6 +35,7 @@ class Run:
     """
 
     cell: Cell
+    result: dict[str, Any]
     steps: NDArray[np.int64]
     returns: FloatArray
     final_return: float
@@ -65,6 +67,7 @@ def run_of(cell: Cell, result: dict[str, Any], environment: Environment) -> Run:
     hits = steps[np.round(returns - environment.threshold, 9) >= 0]
     return Run(
         cell=cell,
+        result=result,
         steps=steps,
         returns=returns,
         final_return=float(returns[-FINAL_EVALUATIONS:].mean()),

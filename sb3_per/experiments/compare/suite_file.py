@@ -1,6 +1,5 @@
 """Suites as YAML files: ours, a user's, and the one that a run folder keeps."""
 
-import difflib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ import yaml
 from pydantic import ValidationError
 
 from sb3_per.experiments.compare.environment import Environment, Evaluation, Score, Section
-from sb3_per.experiments.compare.problems import Problem, Problems, SuiteError, fail
+from sb3_per.experiments.compare.problems import Problem, Problems, SuiteError, fail, similar
 from sb3_per.experiments.compare.suite import Contrast, Suite, Variant
 from sb3_per.saving.atomic import new_file
 
@@ -137,9 +136,7 @@ def _problems_of(error: ValidationError) -> Iterator[Problem]:
 
 def _unknown(path: tuple[str, ...]) -> str:
     known = [*_section_at(path[:-1]).model_fields]
-    close = difflib.get_close_matches(path[-1], known, n=1)
-    hint = f"; did you mean {close[0]}?" if close else ""
-    return f"is unknown{hint} (known: {', '.join(known)})"
+    return f"is unknown{similar(path[-1], known)} (known: {', '.join(known)})"
 
 
 def _section_at(path: tuple[str, ...]) -> type[Section]:

@@ -1,7 +1,6 @@
 """Whether RL-Zoo and gymnasium know what a suite names, before hours are spent on it."""
 
 import contextlib
-import difflib
 import inspect
 import io
 import tempfile
@@ -13,7 +12,7 @@ import gymnasium as gym
 
 from sb3_per.buffers.prioritized import OPTION_NAMES
 from sb3_per.experiments.compare import experiment, run_folder
-from sb3_per.experiments.compare.problems import Problem, fail
+from sb3_per.experiments.compare.problems import Problem, fail, similar
 from sb3_per.experiments.compare.suite import Cell, Suite, cells, gym_id
 from sb3_per.extras import install
 from sb3_per.zoo import ALGORITHMS
@@ -151,8 +150,7 @@ def _build(cell: Cell) -> None:
 
 
 def _unknown(path: tuple[str, ...], name: str, known: Sequence[str]) -> Problem:
-    close = difflib.get_close_matches(name, known, n=1)
-    hint = f"; did you mean {close[0]}?" if close else " (is its package installed?)"
+    hint = similar(name, known, otherwise=" (is its package installed?)")
     for part, command in _BROUGHT_BY.items():
         if part in name and not any(part in each for each in known):
             hint = f"; {command}"
