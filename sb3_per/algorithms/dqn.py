@@ -118,7 +118,7 @@ class PERDQN(PrioritizedAlgorithm, DQN):
 
     def _prefer_fused_adam(self) -> None:
         """
-        Let Adam and AdamW update all parameters in one kernel, unless the user has chosen another.
+        Let Adam and AdamW update all parameters in one kernel, unless the user chose otherwise.
 
         It is the same formula, rounded differently; for small networks a step takes a third of the
         time. The user's dicts stay as they are.

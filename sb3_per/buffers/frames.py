@@ -111,7 +111,7 @@ class FrameStore:
 
     def restore(self, n_frames: Any) -> None:
         """
-        Reserve memory for stored frames, which ``storage`` then views.
+        Reserve memory for stored frames; the views of ``storage`` then include them.
 
         :raises ValueError: if a store of this size cannot hold so many frames.
         """

@@ -25,7 +25,7 @@ def are_states(states: NDArray[np.int8]) -> bool:
 
 
 def states_of_0_1_0(states: NDArray[np.int8]) -> NDArray[np.int8]:
-    """Return states that version 0.1.0 stored in today's form; they do not say what is inserted."""
+    """Return states of version 0.1.0, which do not say what is inserted, in today's form."""
     return ~states
 
 
