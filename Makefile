@@ -23,8 +23,8 @@ test-ray: $(READY)
 
 # The fast tests with the oldest versions that pyproject.toml allows: Python 3.10 or 3.11.
 OLDEST := .venv-oldest
-# It compiles into a place of its own: processes that start together while numba's cache changes from
-# one version to another may read what the other version left.
+# It has its own numba cache: processes that start together while a shared cache changes from one version
+# to another may read files of the other version.
 test-oldest: $(OLDEST)/.ready
 	NUMBA_CACHE_DIR=$(CURDIR)/$(OLDEST)/kernels $(OLDEST)/bin/python -m pytest --numprocesses auto -m "not slow"
 
