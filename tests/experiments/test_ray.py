@@ -468,7 +468,7 @@ def test_runs_that_a_node_ends_because_memory_is_short_are_made_on_another_one(
         cluster.remove_node(node)
         (tmp_path / "go on").touch()
 
-    events = AtFirstLoss(remove)
+    events = AtFirst(LostCell, remove)
     out, work = tmp_path / "out", ray_work.wait_for_a_file
     ran(out, GRID, work, device=str(tmp_path), jobs=2, retries=100, events=events)
 
@@ -476,16 +476,16 @@ def test_runs_that_a_node_ends_because_memory_is_short_are_made_on_another_one(
     assert "OutOfMemoryError" in events.of(LostCell)[0].reason
 
 
-class AtFirstLoss(Events):
-    """Calls a function once, when a run is lost."""
+class AtFirst(Events):
+    """Calls a function once, at the first event of a kind."""
 
-    def __init__(self, then):
-        self.then = then
+    def __init__(self, kind, then):
+        self.kind, self.then = kind, then
         super().__init__()
 
     def show(self, event):
         self.append(event)
-        if isinstance(event, LostCell) and self.then is not None:
+        if isinstance(event, self.kind) and self.then is not None:
             then, self.then = self.then, None
             then()
 
@@ -521,8 +521,10 @@ def test_a_node_with_another_version_is_refused_and_both_are_named(cluster, conn
     (other / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 1.0\n")
     path = os.pathsep.join([str(tmp_path), SUPPORT])
     node = cluster.add_node(**node_of(2, env_vars={"PYTHONPATH": path}))
+    # The other node has time until then: no run ends before the refusal.
+    events = AtFirst(Remark, (tmp_path / "go on").touch)
     try:
-        events = ran(tmp_path / "out", GRID, ray_work.write_a_result)
+        ran(tmp_path / "out", GRID, ray_work.wait_for_a_file, device=str(tmp_path), events=events)
     finally:
         cluster.remove_node(node)
 
