@@ -3,12 +3,13 @@
 import argparse
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
 import time
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -283,20 +284,22 @@ def node_of(n_cpus, **more):
     """
     A node's settings.
 
-    Its agents have ports of their own: a node that has to wait for its agents' choice of ports ends
-    after 15 seconds, which they need where other programs run (ray-project/ray#65983).
+    Its processes have ports of their own, which no other Ray on this machine uses. A node that has
+    to wait for its agents' choice of ports ends after 15 seconds, which they may need where other
+    programs run (ray-project/ray#65983).
     """
     return {
         "num_cpus": n_cpus,
         "include_dashboard": False,
         "object_store_memory": 80 * 2**20,  # about the least that Ray takes
-        **dict(zip(AGENTS_PORTS, free_ports(len(AGENTS_PORTS)), strict=True)),
+        **dict(zip(PORTS, free_ports(len(PORTS)), strict=True)),
         **more,
     }
 
 
-AGENTS_PORTS = (
+PORTS = (
     "dashboard_agent_listen_port",
+    "dashboard_port",
     "metrics_agent_port",
     "metrics_export_port",
     "runtime_env_agent_port",
@@ -304,11 +307,14 @@ AGENTS_PORTS = (
 
 
 def free_ports(n_ports):
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(n_ports)]
-        for each in sockets:
-            each.bind(("", 0))
-        return [each.getsockname()[1] for each in sockets]
+    """Below the range that systems choose from for Ray's other processes."""
+    found = set()
+    while len(found) < n_ports:
+        port = random.randrange(20_000, 32_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("", port))
+            found.add(port)
+    return found
 
 
 def ran(folder, grid, work, *, device="cpu", retries=3, jobs=100, events=None):

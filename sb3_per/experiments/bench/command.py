@@ -233,8 +233,8 @@ def _run_engines(asked: argparse.Namespace) -> None:
         grid = engines.measure_grid(engine, n_workers, asked.runs)
         _say(f"{engine}, {n_workers} at a time: {grid.seconds:.0f} seconds")
         grids.append(grid)
+        _save(asked, "engines", [empty._asdict(), *(grid._asdict() for grid in grids)])
     _say(f"\n{engines.summary(empty, grids)}")
-    _save(asked, "engines", [empty._asdict(), *(grid._asdict() for grid in grids)])
     if asked.out is not None:
         _say(f"\n{engines.draw(grids, asked.out / 'engines')}")
 
