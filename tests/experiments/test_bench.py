@@ -375,8 +375,8 @@ def test_speeds_fit_into_a_terminal_over_both_dqns():
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("train --device gpu0", "must be a device of torch's, got 'gpu0'"),
-        ("train --device cuda:99", "must be a device that is here, got 'cuda:99'"),
+        ("train --device gpu0", "must be a device that torch knows, got 'gpu0'"),
+        ("train --device cuda:99", "must be a device of this machine, got 'cuda:99'"),
     ],
 )
 def test_a_device_that_is_not_there_is_refused(monkeypatch, capsys, line, message):

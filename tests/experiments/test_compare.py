@@ -438,7 +438,7 @@ def test_two_runs_cannot_work_in_one_folder(tmp_path):
     with FileLock(tmp_path / ".lock"):
         answer = answer_to("run", "smoke", "--out", tmp_path)
 
-    assert answer == f"another sb3-per compare is at work in {tmp_path}"
+    assert answer == f"another sb3-per compare is running in {tmp_path}"
 
 
 def test_a_changed_suite_ends_the_command_before_anything_is_written(small):
@@ -493,7 +493,9 @@ def test_a_folder_is_of_one_suite_and_what_else_is_there_is_told(small, monkeypa
 
     cli.main([*asked, "1"])
 
-    assert "Results that are not in this grid, and left alone: 1.\n" in capsys.readouterr().out
+    assert (
+        "Results that do not belong to this grid (they are kept): 1.\n" in capsys.readouterr().out
+    )
     answer = answer_to("run", "sparse", "--out", small / "out")
     assert answer.endswith("out is the run folder of 'classic', not of 'sparse'")
     assert (small / "out" / "suite.yml").read_bytes() == before

@@ -297,7 +297,7 @@ def test_runs_of_a_variant_whose_defaults_have_changed_are_named(tmp_path):
 
     assert "**The runs of per in A-v0 differ in defaults of their models.**" in text
     assert "runs of dqn" not in text
-    assert "do not tell" not in text
+    assert "do not record" not in text
 
 
 def test_runs_that_do_not_tell_their_defaults_are_counted(tmp_path):
@@ -305,7 +305,7 @@ def test_runs_that_do_not_tell_their_defaults_are_counted(tmp_path):
 
     _, text = written(folder, tmp_path / "report")
 
-    assert "10 runs do not tell which defaults their models were built with." in text
+    assert "10 runs do not record the defaults of their models." in text
 
 
 def test_a_report_is_a_function_of_the_results(tmp_path):
@@ -544,7 +544,7 @@ def test_results_of_other_versions_are_told(tmp_path):
     _, text = written(folder, tmp_path / "report")
 
     assert "python 3.12 and 3.11" in text
-    assert "The runs differ in python as well." in text
+    assert "The runs also differ in python." in text
 
 
 def test_results_outside_of_the_grid_are_left_out_and_counted(tmp_path):
@@ -554,7 +554,7 @@ def test_results_outside_of_the_grid_are_left_out_and_counted(tmp_path):
     said, text = written(folder, tmp_path / "report")
 
     assert "10 of 10 runs" in said
-    left_out = "Left out, since the suite does not have them: 2 results in the folder."
+    left_out = "Left out, because they are not part of the suite: 2 results in the folder."
     assert left_out in text
     assert left_out in said
 

@@ -56,7 +56,7 @@ def asked(*arguments):
 
 def test_the_local_engine_is_the_default_and_takes_no_options_of_rays():
     assert asked() is None
-    with pytest.raises(SystemExit, match=r"^--retries: only with --engine ray"):
+    with pytest.raises(SystemExit, match=r"^--retries must be used with --engine ray"):
         asked("--retries", "1")
 
 

@@ -40,7 +40,7 @@ PACKAGES = (
 
 
 def main() -> None:
-    """Run what ``sys.argv`` asks for, on one thread."""
+    """Run the measurement that ``sys.argv`` names, on one thread."""
     asked = _parser().parse_args()
     if asked.out is not None:
         make_folder(asked.out)

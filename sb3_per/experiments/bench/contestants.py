@@ -1,4 +1,4 @@
-"""What is measured: our buffers and bare structures, SB3's buffer, and those of other libraries."""
+"""The contestants: buffers and bare structures of ours, of SB3 and of other libraries."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
@@ -27,20 +27,20 @@ HALF_UNIFORM = {
 
 
 class Contestant(Protocol):
-    """A full buffer, or the structure that finds out whom to draw."""
+    """A full buffer, or the bare structure that samples slots."""
 
     def sample(self, batch_size: int) -> Any:
-        """Sample a batch; return what ``update`` wants to know of the batch."""
+        """Sample a batch; return what ``update`` needs to know about it."""
 
     def update(self, drawn: Any, td_errors: NDArray[np.float32]) -> None:
-        """Give the drawn transitions new TD errors, shape (B,)."""
+        """Give the sampled transitions new TD errors, shape (B,)."""
 
     def add(self) -> None:
-        """Put a new transition in the place of the oldest."""
+        """Replace the oldest transition with a new one."""
 
 
 class Workload(NamedTuple):
-    """What is stored."""
+    """The transitions that a contestant stores."""
 
     name: str
     observations: spaces.Box
@@ -48,17 +48,17 @@ class Workload(NamedTuple):
 
     @property
     def one(self) -> NDArray[Any]:
-        """An observation, in a batch of one."""
+        """Return an observation, in a batch of one."""
         return np.ones((1, *self.observations.shape), dtype=self.observations.dtype)
 
 
 def flat(capacity: int) -> Workload:
-    """Transitions of 8 floats."""
+    """Return a workload with transitions of 8 floats."""
     return Workload("8 floats", spaces.Box(-1, 1, (8,), np.float32), capacity)
 
 
 def images(capacity: int) -> Workload:
-    """Transitions of four stacked frames, as of Atari games."""
+    """Return a workload with transitions of four stacked frames, as in Atari games."""
     return Workload("84 x 84 x 4 images", spaces.Box(0, 255, (84, 84, 4), np.uint8), capacity)
 
 
@@ -105,7 +105,7 @@ class Bare:
 
 
 def buffers(workload: Workload) -> Iterator[tuple[str, Callable[[], Contestant]]]:
-    """Whole buffers by name, SB3's first, and again, to see what noise makes of it."""
+    """Return whole buffers by name: SB3's first, and SB3's again, which shows the noise."""
     arguments = (workload.capacity, workload.observations, ACTIONS, "cpu")
 
     def ours(**options: Any) -> Contestant:
@@ -121,6 +121,6 @@ def buffers(workload: Workload) -> Iterator[tuple[str, Callable[[], Contestant]]
 
 
 def structures(workload: Workload) -> Iterator[tuple[str, Callable[[], Contestant]]]:
-    """Bare structures by name."""
+    """Return bare structures by name."""
     yield "sb3-per proportional, bare", lambda: Bare(Proportional, workload.capacity)
     yield "sb3-per rank-based, bare", lambda: Bare(RankBased, workload.capacity)

@@ -24,7 +24,7 @@ STEPS = 500  # of a short run
 
 
 class Grid(NamedTuple):
-    """How long a grid of runs took, on one engine."""
+    """The time that a grid of runs took on one engine."""
 
     engine: str
     n_workers: int
@@ -34,13 +34,13 @@ class Grid(NamedTuple):
 
 class Empty(NamedTuple):
     """
-    How long runs take that do nothing, one after the other: what Ray adds to each.
+    The time of runs that do nothing, one after the other: this is what Ray adds to each run.
 
-    :param n_runs: After the first one.
-    :param start: Seconds until Ray was there.
-    :param first: Milliseconds of the first one, for which Ray starts a process.
-    :param further: Milliseconds of the median one after it.
-    :param fastest: Milliseconds of the fastest one, which other programs delayed least.
+    :param n_runs: Number of runs after the first one.
+    :param start: Seconds until Ray had started.
+    :param first: Milliseconds of the first run, for which Ray starts a process.
+    :param further: Median milliseconds of the runs after it.
+    :param fastest: Milliseconds of the fastest run, which other programs delayed least.
     """
 
     n_runs: int
@@ -56,9 +56,9 @@ def nothing() -> None:
 
 def measure_empty(n_runs: int) -> Empty:
     """
-    Time runs that do nothing, on Ray on this machine.
+    Time runs that do nothing, with Ray on this machine.
 
-    :param n_runs: After the first one.
+    :param n_runs: Number of runs after the first one.
     """
     options, begin = RayOptions(dashboard=False), time.perf_counter()
     with connected(options):
@@ -158,10 +158,10 @@ def summary(empty: Empty, grids: list[Grid]) -> str:
 
 def draw(grids: list[Grid], file: Path) -> str:
     """
-    Draw wall time against the number of workers, and what half the time would be.
+    Draw wall time against the number of workers, and the line of perfect scaling.
 
-    :param file: Without an ending.
-    :return: Where the figure is, or why there is none.
+    :param file: Path without an ending.
+    :return: The path of the figure, or why there is none.
     """
     try:
         from matplotlib.figure import Figure

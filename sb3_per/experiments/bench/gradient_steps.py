@@ -19,7 +19,7 @@ STEPS_IN_A_SLICE = 40
 
 
 class Noise(gym.Env[NDArray[np.float32], Any]):
-    """Random observations of 17 floats, as many as HalfCheetah has; no time goes into it."""
+    """Random observations of 17 floats, as in HalfCheetah; its steps take no time."""
 
     observation_space = spaces.Box(-np.inf, np.inf, (17,), np.float32)
 
@@ -34,8 +34,8 @@ class StepCost(NamedTuple):
     """
     Milliseconds of a gradient step.
 
-    :param over_base: The algorithm's time over its base's, of paired slices.
-    :param again: The same ratio of a second base, which says what noise does.
+    :param over_base: The algorithm's time divided by its base's, in paired slices.
+    :param again: The same ratio for a second model of the base, which shows the noise.
     """
 
     algorithm: str
@@ -88,7 +88,7 @@ def measure(name: str, n_rounds: int) -> StepCost:
     Measure an algorithm and its base in alternating slices, by the time of this process.
 
     :param name: One of ``bases()``.
-    :param n_rounds: In each, every model takes one slice, in a new random order.
+    :param n_rounds: In each round, every model takes one slice, in a new random order.
     """
     base = bases()[name]
     discrete = name in ("per_dqn", "per_qrdqn")

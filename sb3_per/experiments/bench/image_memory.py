@@ -25,7 +25,7 @@ Add = Callable[[NDArray[np.uint8], NDArray[np.uint8], bool], None]
 
 
 class Filled(NamedTuple):
-    """What a buffer of images takes, its priorities included."""
+    """The memory of a buffer of images, including its priorities."""
 
     buffer: str
     n_stored: int
@@ -42,7 +42,7 @@ def measure(n_stored: int) -> list[Filled]:
     """
     found = []
     for name in tqdm(BUFFERS, "filling buffers", leave=False):
-        # A process for each: what one buffer leaves behind must not be there for the next one.
+        # A process for each buffer, since memory that it leaves behind would affect the next one.
         with ProcessPoolExecutor(1, mp_context=SPAWN) as pool:
             found.append(pool.submit(_measure_one, name, n_stored).result())
     return found
@@ -167,8 +167,8 @@ def draw(found: list[Filled], file: Path) -> str:
     """
     Draw a bar for each buffer that was measured.
 
-    :param file: Without an ending.
-    :return: Where the figure is, or why there is none.
+    :param file: Path without an ending.
+    :return: The path of the figure, or why there is none.
     """
     try:
         from matplotlib.figure import Figure

@@ -44,7 +44,7 @@ class Cost(NamedTuple):
 
 
 def workloads(capacities: Iterable[int], n_images: int) -> list[Workload]:
-    """Flat observations at each capacity, then images, if any."""
+    """Return the workloads: flat observations at each capacity, then images, if any."""
     return [*map(flat, capacities), *([images(n_images)] if n_images else [])]
 
 
@@ -52,7 +52,7 @@ def enter(
     workload: Workload, only: Sequence[str] = ()
 ) -> tuple[dict[str, Contestant], dict[str, str]]:
     """
-    Return contestants by name, full; and why each of the others is left out.
+    Return the full contestants by name, and why each of the others is left out.
 
     :param only: Names of those to measure; by default all.
     :raises ValueError: for a name that no contestant of this workload has.
@@ -104,7 +104,7 @@ def measure(
 
 
 def _step(contestant: Contestant, batch: int, td_errors: Any) -> tuple[float, ...]:
-    """Microseconds of one sample, one update and one of the additions."""
+    """Return the microseconds of one sample, one update and one addition."""
     start = time.perf_counter()
     drawn = contestant.sample(batch)
     sampled = time.perf_counter()
@@ -149,7 +149,7 @@ def _step_times(array: Any) -> Any:
 
 
 def summary(costs: list[Cost]) -> str:
-    """The costs of one workload and one batch size as a table."""
+    """Return the costs of one workload and one batch size as a table."""
     header = ("us", *OPERATIONS, "step", "step/SB3", "low-high")
     over_trees = [
         f"{cost.name}, over {TREES}: sample {_ratio(cost.sample_over_trees)}, "

@@ -1,4 +1,4 @@
-"""Buffers and trees of other libraries, each imported only where it is measured."""
+"""Buffers and trees of other libraries, each imported only when it is measured."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

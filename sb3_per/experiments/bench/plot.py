@@ -14,9 +14,9 @@ def against_capacity(costs: list[Cost], file: Path) -> str:
     """
     Draw a panel for each batch size, a line for each contestant, quartiles as a band.
 
-    :param costs: Those of flat observations are drawn.
-    :param file: Without an ending: PNG and SVG are written.
-    :return: Where the figure is, or why there is none.
+    :param costs: The costs; only those of flat observations are drawn.
+    :param file: Path without an ending; PNG and SVG are written.
+    :return: The path of the figure, or why there is none.
     """
     try:
         from matplotlib.figure import Figure

@@ -12,7 +12,7 @@ from sb3_per.algorithms.dqn import PERDQN
 from sb3_per.experiments.bench.train import TASKS, make
 from sb3_per.experiments.common.tables import markdown
 
-# Job: functions that do it and call none of each other, by file (or nothing) and name.
+# Each job with its functions, by file (or nothing) and name. They do not call each other.
 JOBS = {
     "optimizer step": (("optimizer.py", "wrapper"),),
     "zero_grad": (("optimizer.py", "zero_grad"),),
@@ -63,7 +63,7 @@ def _jobs_of(profiler: cProfile.Profile, n_steps: int) -> dict[str, float]:
 
 
 def _seconds(statistics: Any, functions: tuple[tuple[str, str], ...]) -> float:
-    """Cumulative time; of two functions of a name in files of a name, the outer one's."""
+    """Return cumulative time; if two functions and their files share names, the outer one's."""
     total = 0.0
     for file, function in functions:
         matching = [
@@ -76,7 +76,7 @@ def _seconds(statistics: Any, functions: tuple[tuple[str, str], ...]) -> float:
 
 
 def summary(name: str, jobs: dict[str, dict[str, float]]) -> str:
-    """Algorithms side by side."""
+    """Return a table with a column for each algorithm."""
     rows = [
         (job, *(f"{of_one[job]:.0f}" for of_one in jobs.values()))
         for job in next(iter(jobs.values()))

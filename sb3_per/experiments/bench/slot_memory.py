@@ -17,7 +17,7 @@ BATCH = 32
 
 
 class SlotMemory(NamedTuple):
-    """What a prioritization takes."""
+    """The memory of a prioritization."""
 
     prioritization: str
     bytes_per_slot: float  # beyond what SB3's buffer of the same size takes
@@ -68,7 +68,7 @@ def _resident_kilobytes() -> float:
 
 
 def summary(found: list[SlotMemory]) -> str:
-    """All prioritizations as a table."""
+    """Return all prioritizations as a table."""
     rows = [
         (one.prioritization, f"{one.bytes_per_slot:.1f}", f"{one.grown_megabytes:.1f}")
         for one in found

@@ -19,7 +19,7 @@ STOCK, FUSED = "DQN", "DQN, fused Adam"
 
 
 class Frames(gym.Env[NDArray[np.uint8], np.int64]):
-    """Random frames of the shape that Atari agents see, so that no time goes into a game."""
+    """Random frames in the shape of Atari observations; its steps take no time."""
 
     observation_space = spaces.Box(0, 255, (84, 84, 4), np.uint8)
     action_space = spaces.Discrete(6)
@@ -40,7 +40,7 @@ class Frames(gym.Env[NDArray[np.uint8], np.int64]):
 
 
 class Task(NamedTuple):
-    """What is learned, with which settings, in slices of how many steps."""
+    """A task, its settings, and the number of steps in a slice."""
 
     env: type[gym.Env[Any, Any]] | str
     settings: dict[str, Any]
@@ -89,7 +89,7 @@ class Pace(NamedTuple):
 
 
 def contestants(task: Task, device: str) -> Iterator[tuple[str, DQN]]:
-    """Stock DQN first, and again, to see what noise makes of it."""
+    """Return the contestants: stock DQN first, and stock DQN again, which shows the noise."""
     fused, plain = ({"optimizer_kwargs": {"fused": fused}} for fused in (True, False))
     yield STOCK, make(DQN, task, device)
     yield "DQN again", make(DQN, task, device)
@@ -99,7 +99,7 @@ def contestants(task: Task, device: str) -> Iterator[tuple[str, DQN]]:
 
 
 def make(algorithm: type[DQN], task: Task, device: str = "cpu", **policy_kwargs: Any) -> DQN:
-    """A model at the beginning of its training."""
+    """Return a model at the beginning of its training."""
     settings = dict(task.settings)
     settings["policy_kwargs"] = {**settings.get("policy_kwargs", {}), **policy_kwargs}
     env = task.env if isinstance(task.env, str) else task.env()
@@ -107,7 +107,7 @@ def make(algorithm: type[DQN], task: Task, device: str = "cpu", **policy_kwargs:
 
 
 def missing(task: Task) -> str | None:
-    """The package that a task needs and that is not installed."""
+    """Return the package that a task needs if it is not installed."""
     return None if importlib.util.find_spec(task.needs) else task.needs
 
 
@@ -116,9 +116,9 @@ def measure(name: str, n_rounds: int, device: str = "cpu") -> list[Pace]:
     Measure the pace of every contestant, in alternating slices.
 
     :param name: One of ``TASKS``.
-    :param n_rounds: In each, every model trains for one slice, in a new random order.
-    :param device: Where the networks are. On a CPU its own time counts, which other programs do not
-        lengthen; elsewhere the clock on the wall, since waiting for the device is what costs.
+    :param n_rounds: In each round, every model trains for one slice, in a new random order.
+    :param device: The device of the networks. On a CPU, CPU time counts, which other programs do
+        not lengthen; on other devices, wall-clock time counts, since models wait for the device.
     """
     task = TASKS[name]
     clock = time.process_time if device == "cpu" else time.perf_counter
@@ -146,7 +146,7 @@ def measure(name: str, n_rounds: int, device: str = "cpu") -> list[Pace]:
 
 
 def summary(paces: list[Pace]) -> str:
-    """One task as a table."""
+    """Return one task as a table."""
     header = (paces[0].task, "us a step", "/ DQN", "low-high", "/ fused", "low-high")
     rows = [
         (

@@ -1,4 +1,4 @@
-"""``sb3-per cliffwalk``: run what is missing, then show all there is."""
+"""``sb3-per cliffwalk``: make the missing runs, then show all results."""
 
 import argparse
 import pathlib
@@ -22,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     Rerun the paper's Figures 1 and 2, or the same with networks.
 
-    :param arguments: By default those of this process.
+    :param arguments: The arguments; None for those of this process.
     """
     asked = _parser().parse_args(arguments)
     family = _family(asked)
@@ -99,7 +99,7 @@ def _made_on_ray(
 
 
 def _family(asked: argparse.Namespace) -> Family:
-    """The family that is asked for, or the part of it."""
+    """Return the family of runs that the arguments name, or a part of it."""
     if asked.networks:
         from sb3_per.experiments.cliffwalk import (
             networks,  # torch takes seconds, which tables do not need

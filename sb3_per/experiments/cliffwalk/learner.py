@@ -6,7 +6,7 @@ from sb3_per.experiments.cliffwalk.walk import Transitions, discount, transition
 from sb3_per.prioritization.compilation import kernel
 from sb3_per.prioritization.sum_tree import FloatArray, IntArray
 
-STEP_SIZE = 1 / 4
+LEARNING_RATE = 1 / 4
 INITIAL_SPREAD = 0.1
 # Mean squared error over all 2n values below which the task counts as learned.
 SOLVED = 1e-3
@@ -14,16 +14,16 @@ SOLVED = 1e-3
 
 class Learner:
     """
-    Q-learning as in appendix B.1 of Schaul et al. (2016): step size 1/4, gamma = 1 - 1/n, all
-    parameters from N(0, 0.1) with 0.1 the standard deviation.
+    Q-learning as in appendix B.1 of Schaul et al. (2016): learning rate 1/4, gamma = 1 - 1/n, all
+    initial parameters from N(0, 0.1), where 0.1 is the standard deviation.
 
-    Tabular, Q(s, a) is one parameter. Linear, the features of a state are its one-hot vector and a
-    constant 1: Q(s, a) = w(s, a) + b(a), so that a step on one state moves all others that share
-    the action.
+    With a table, Q(s, a) is one parameter. With linear values, the features of a state are its
+    one-hot vector and a constant 1: Q(s, a) = w(s, a) + b(a), so an update of one state changes all
+    other states with the same action.
 
     :param n: Number of states.
-    :param has_bias: Linear rather than tabular.
-    :param random: Draws the initial parameters.
+    :param has_bias: Whether values are linear instead of a table.
+    :param random: Generator of the initial parameters.
     """
 
     def __init__(self, n: int, has_bias: bool, random: np.random.Generator) -> None:
@@ -38,17 +38,17 @@ class Learner:
 
     @property
     def error(self) -> float:
-        """Mean squared error over all 2n values."""
+        """Return the mean squared error over all 2n values."""
         return float(_squared_error(self.values, self._truth) / self.values.size)
 
     @property
     def is_solved(self) -> bool:
-        """Whether the error is below 1e-3."""
+        """Return whether the error is below 1e-3."""
         return self.error < SOLVED
 
     def replay(self, kinds: IntArray) -> FloatArray:
         """
-        One update for each transition, in order, up to the one that solves the task.
+        Update once for each transition, in order, until the task is solved.
 
         :param kinds: Kinds of transitions, shape (B,).
         :return: TD errors before each update that was made, shape (B,) or shorter.
@@ -79,16 +79,16 @@ def _squared_error(values: FloatArray, truth: FloatArray) -> float:
 def _update(
     values: FloatArray, kind: int, known: Transitions, gamma: float, has_bias: bool
 ) -> float:
-    """Returns the TD error before the update."""
+    """Update a value and return the TD error from before the update."""
     state, action = kind // 2, kind % 2
     target = known.rewards[kind]
     next_state = known.next_states[kind]
     if next_state >= 0:
         target += gamma * max(values[next_state, 0], values[next_state, 1])
     td_error = target - values[state, action]
-    values[state, action] += STEP_SIZE * td_error
+    values[state, action] += LEARNING_RATE * td_error
     if has_bias:
-        values[:, action] += STEP_SIZE * td_error
+        values[:, action] += LEARNING_RATE * td_error
     return float(td_error)
 
 

@@ -1,4 +1,4 @@
-"""What was measured, in a CSV file that grows run by run."""
+"""Measurements in a CSV file that grows run by run."""
 
 import csv
 import pathlib
@@ -33,7 +33,7 @@ Spreads = dict[tuple[str, str, int], Spread]  # by learner, method and n
 
 
 def read(folder: pathlib.Path) -> Measurements:
-    """Return what the folder holds; nothing, if there is no file yet."""
+    """Return the measurements in a folder; none if there is no file yet."""
     path = folder / RESULTS
     if not path.exists():
         return {}
@@ -75,12 +75,12 @@ def spreads(measured: Measurements) -> Spreads:
 
 
 def learners_of(spreads: Spreads) -> list[str]:
-    """Return who learned, in the order of ``NAMES``."""
+    """Return the learners, in the order of ``NAMES``."""
     return _ordered(learner for learner, _, _ in spreads)
 
 
 def methods_of(spreads: Spreads, learner: str) -> list[str]:
-    """Return what a learner learned with, in the order of ``NAMES``."""
+    """Return the methods of a learner, in the order of ``NAMES``."""
     return _ordered(method for key, method, _ in spreads if key == learner)
 
 

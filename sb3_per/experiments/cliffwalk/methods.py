@@ -1,4 +1,4 @@
-"""Ways to choose the transition to learn from next, all with the same Q-learning."""
+"""Methods that choose the transition to learn from next, all with the same Q-learning."""
 
 from collections.abc import Callable
 from functools import partial
@@ -19,7 +19,7 @@ HAS_BIAS = {"tabular": False, "linear": True}
 # Far beyond what any method needs (uniform replay some 30 million for 20 states), for one that
 # would never end.
 MOST_UPDATES = 200_000_000
-# Uniform replay looks at no TD errors, so that its updates can be made many at a time.
+# Uniform replay uses no TD errors, so many of its updates can be made at once.
 _MANY = 4096
 
 Method = Callable[[Learner, IntArray, np.random.Generator], None]
@@ -32,8 +32,8 @@ def updates_needed(learner: str, method: str, n: int, seed: int) -> UpdatesNeede
     :param learner: One of ``HAS_BIAS``.
     :param method: One of ``METHODS``.
     :param n: Number of states.
-    :param seed: Of the replay memory's order, the initial values and the sampling; the first two
-        are the same for all methods.
+    :param seed: Seed of the replay memory's order, the initial values and the sampling; the first
+        two are the same for all methods.
     :return: How many updates were made, and whether the values are right after them.
     """
     random = np.random.default_rng([n, seed])
@@ -43,7 +43,7 @@ def updates_needed(learner: str, method: str, n: int, seed: int) -> UpdatesNeede
 
 
 def uniform(learner: Learner, kinds: IntArray, random: np.random.Generator) -> None:
-    """Learn from transitions drawn with equal chances."""
+    """Learn from transitions that are sampled uniformly."""
     while _goes_on(learner):
         learner.replay(kinds[random.integers(len(kinds), size=_MANY)])
 
@@ -53,8 +53,8 @@ def oracle(learner: Learner, kinds: IntArray, random: np.random.Generator) -> No
     Learn from the transition whose update helps most, known in hindsight. The memory holds all 2n
     kinds, so the best kind is the best of all its transitions.
 
-    It looks one update ahead. Where the best of all makes things no better, which happens with
-    linear values, it would stay for ever: it gives up.
+    It looks one update ahead. With linear values it may happen that no update helps; then it gives
+    up, since it would never end.
     """
     error = np.inf
     while _goes_on(learner) and learner.error < error:
@@ -71,11 +71,11 @@ def prioritized(
     greedy: bool = False,
 ) -> None:
     """
-    Learn from transitions drawn by this library, one slot to a batch, without weights (beta = 0).
+    Learn from transitions that this library samples one by one, without weights (beta = 0).
 
-    :param prioritization: Called with the number of slots.
-    :param greedy: Draw with 0 rather than random numbers: from ranks, always the largest TD error
-        as it was last seen.
+    :param prioritization: Makes a prioritization from the number of slots.
+    :param greedy: Sample with 0 instead of random numbers: with ranks, this always gives the
+        largest TD error as it was last seen.
     """
     priorities = prioritization(len(kinds))
     priorities.insert(np.arange(len(kinds)))

@@ -19,7 +19,7 @@ LEARNING_RATES = {"network_lr1e-3": 1e-3, "network_lr2.5e-4": 2.5e-4}
 
 # A run is cut off here, and beta is at its final value here, as in a `learn` of so many steps.
 MOST_UPDATES = 50_000
-# How often the error is looked at.
+# Updates from one computation of the error to the next.
 _STRIDE = 10
 _BATCH_SIZE = 32
 # The runs with which these settings were tried had lower seeds.
@@ -83,6 +83,6 @@ def _fill(model: DQN, kinds: IntArray, env: BlindCliffwalk) -> None:
 
 @th.no_grad()
 def _error(model: DQN, n: int) -> float:
-    """Mean squared error over all 2n values."""
+    """Return the mean squared error over all 2n values."""
     values = model.q_net(th.eye(n)).numpy()
     return float(np.mean((values - true_values(n)) ** 2))

@@ -1,4 +1,4 @@
-"""What the measurements in a folder say, for the terminal and for a page."""
+"""Tables of the measurements in a folder, for the terminal and for a page."""
 
 import pathlib
 import sys

@@ -29,7 +29,7 @@ def draw(spreads: Spreads, folder: pathlib.Path) -> str:
     """
     Draw medians as lines, smallest to largest as bands, a panel for each learner.
 
-    :return: Where the figure is, or what has to be installed first.
+    :return: The path of the figure, or what must be installed first.
     """
     try:
         from matplotlib.figure import Figure
@@ -59,7 +59,7 @@ def draw(spreads: Spreads, folder: pathlib.Path) -> str:
 
 
 def _curve(spreads: Spreads, learner: str, method: str) -> np.ndarray:
-    """Transitions, median, smallest and largest, for each n at which most seeds learned."""
+    """Return transitions, median, smallest and largest for each n at which most seeds learned."""
     points = [
         (measurements.n_transitions(n), spread.median, spread.smallest, spread.largest)
         for (of, by, n), spread in spreads.items()

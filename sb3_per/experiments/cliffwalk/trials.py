@@ -1,9 +1,9 @@
-"""What can be run: learners and methods, on walks of several lengths, with several seeds."""
+"""The runs: learners and methods, on walks of several lengths, with several seeds."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-# How learners and methods are called where people read of them, and in which order they come.
+# The names of learners and methods in tables and figures, and their order.
 NAMES = {
     "tabular": "Tabular Q",
     "linear": "Linear Q: one-hot and bias",
@@ -22,7 +22,7 @@ NAMES = {
 
 
 class Trial(NamedTuple):
-    """One run: who learns, from which transitions, how long a walk, which seed."""
+    """One run: its learner, its method, the length of the walk and the seed."""
 
     learner: str
     method: str
@@ -47,7 +47,7 @@ class Family(NamedTuple):
     run: Callable[[str, str, int, int], UpdatesNeeded]
 
     def trials(self) -> Iterator[Trial]:
-        """All runs, those of short walks first, so that there is soon something to see."""
+        """Return all runs, short walks first, so that results appear soon."""
         for n in sorted(self.sizes):
             for seed in range(self.n_seeds):
                 for learner in self.learners:

@@ -19,7 +19,7 @@ class Transitions(NamedTuple):
 
 
 def transitions(n: int) -> Transitions:
-    """Return what each state and action of a walk of n states leads to."""
+    """Return the next state and the reward of each state and action of a walk of n states."""
     outcomes = [outcome(n, kind // 2, kind % 2) for kind in range(2 * n)]
     next_states = [-1 if next_state is None else next_state for next_state, _ in outcomes]
     return Transitions(

@@ -1,1 +1,1 @@
-"""What the experiments share: command lines and devices."""
+"""Shared by all experiments: command lines, devices, processes, Ray, tables and figures."""

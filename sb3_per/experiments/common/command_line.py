@@ -1,4 +1,4 @@
-"""Numbers and folders on command lines, and what they answer."""
+"""Numbers and folders on command lines."""
 
 import argparse
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ def whole_number(low: int, high: int | None = None) -> Callable[[str], int]:
 
     :param low: The smallest number allowed.
     :param high: The largest; None for no limit.
-    :return: A ``type`` for argparse, which prints what is wrong with another number.
+    :return: A ``type`` for argparse; its errors state the rule and the number.
     """
     rule = f"must be at least {low}" if high is None else f"must lie in [{low}, {high}]"
 
@@ -52,7 +52,7 @@ def make_folder(path: Path) -> None:
     """
     Make a folder for results, before anything is spent on them.
 
-    :raises SystemExit: with a message, if it cannot be.
+    :raises SystemExit: with a message, if the folder cannot be made.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -65,15 +65,15 @@ def locked_folder(path: Path, command: str) -> Iterator[None]:
     """
     Make a folder for results and keep it for this process: two would write into the same files.
 
-    :param command: What is at work there, for the message.
-    :raises SystemExit: if the folder cannot be made, or another process has it.
+    :param command: The name of the command, for the message.
+    :raises SystemExit: if the folder cannot be made, or another process uses it.
     """
     make_folder(path)
     lock = FileLock(path / ".lock", timeout=0)
     try:
         lock.acquire()
     except Timeout as error:
-        raise SystemExit(f"another {command} is at work in {path}") from error
+        raise SystemExit(f"another {command} is running in {path}") from error
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""What all figures share: colours, dashes and files."""
+"""Shared by all figures: colours, dashes and files."""
 
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -21,7 +21,7 @@ _METADATA = {
 
 
 def distinct_colours(n: int) -> list[str]:
-    """Return ``n`` colours, none twice: the palette, or evenly spaced ones of a colour map."""
+    """Return ``n`` different colours: the palette's, or evenly spaced ones of a colour map."""
     if n <= len(COLOURS):
         return [*COLOURS[:n]]
     from matplotlib import colormaps
@@ -39,11 +39,11 @@ def own_style() -> AbstractContextManager[None]:
 
 class Output(NamedTuple):
     """
-    How figures are written.
+    The files of a figure.
 
     :param formats: Endings of the files.
-    :param width: In inches, with the height in proportion; None for the layout's own. Text keeps
-        its size.
+    :param width: Width in inches; the height follows in proportion. None keeps the layout's size.
+        Text keeps its size.
     """
 
     formats: tuple[str, ...] = ("png", "svg")

@@ -13,7 +13,7 @@ _ONLY_WITH_RAY = ("address", "cpus_per_run", "gpus_per_run", "retries")
 
 
 def add_engine_options(parser: argparse.ArgumentParser) -> None:
-    """Add ``--engine`` and what Ray takes."""
+    """Add ``--engine`` and the options of Ray."""
     parser.add_argument(
         "--engine",
         choices=("local", "ray"),
@@ -35,7 +35,7 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
 
 def ray_options(asked: argparse.Namespace) -> RayOptions | None:
     """
-    Return what was asked of Ray; None with ``--engine local``.
+    Return the options of Ray; None with ``--engine local``.
 
     :raises SystemExit: with a message, if options for Ray are given without it, or it is missing.
     """
@@ -44,7 +44,7 @@ def ray_options(asked: argparse.Namespace) -> RayOptions | None:
     if asked.engine == "local":
         if given:
             names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
-            raise SystemExit(f"{names}: only with --engine ray, got --engine local")
+            raise SystemExit(f"{names} must be used with --engine ray, got --engine local")
         return None
     if importlib.util.find_spec("ray") is None:
         raise SystemExit(f"--engine ray needs the package ray: {install('ray')}")

@@ -1,10 +1,10 @@
-"""Processes of one's own that end when the command does, whatever ends it."""
+"""Processes that end when their command does, whatever ends it."""
 
 import multiprocessing
 import os
 import threading
 
-# Started afresh: a forked process may inherit locks that nobody will ever release.
+# Not forked: a forked process may inherit locks that nobody will ever release.
 SPAWN = multiprocessing.get_context("spawn")
 # For processes that share a machine: networks this small gain nothing from more threads.
 ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "MKL", "OPENBLAS", "NUMBA")}
@@ -12,9 +12,9 @@ ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "MKL", "OPENBLAS", 
 
 def end_with_parent() -> None:
     """
-    Let this process, started by ``SPAWN``, end when the one that started it does.
+    Let this process, started by ``SPAWN``, end when its parent process does.
 
-    A killed command cannot stop its processes; they would train on, or wait for work without end.
+    A killed command cannot stop its processes; they would continue to train, or wait forever.
     """
 
     def wait() -> None:

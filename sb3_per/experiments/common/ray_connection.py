@@ -1,4 +1,4 @@
-"""How a driver starts Ray on its machine, or joins a cluster."""
+"""The connection to Ray: a driver starts Ray on its machine, or joins a cluster."""
 
 import logging
 from collections.abc import Iterator
@@ -13,14 +13,14 @@ BY_HAND = "start Ray with `ray start --head` and join it with --address auto"
 
 
 class RayError(RuntimeError):
-    """Ray cannot be used as it is: what is wrong, and what to do."""
+    """Raised if Ray cannot be used; the message says what is wrong and what to do."""
 
 
 class RayOptions(NamedTuple):
     """
-    What a pool asks of Ray.
+    The resources that a pool needs from Ray.
 
-    :param address: Of the cluster to join; None starts Ray on this machine.
+    :param address: Address of the cluster to join; None starts Ray on this machine.
     :param cpus: Ray's logical CPUs for each call.
     :param gpus: Ray's logical GPUs for each call.
     :param retries: How often a lost call is tried again.
@@ -39,10 +39,10 @@ def connected(options: RayOptions) -> Iterator[str]:
     """
     Start Ray on this machine or join a cluster; leave it at the end.
 
-    What was started here stops then; in a cluster that was joined, Ray stops this driver's calls.
+    At the end, a Ray that was started here stops; in a cluster, Ray stops this driver's calls.
 
-    :return: The dashboard's address; empty where there is none.
-    :raises RayError: if Ray cannot be started or joined, or has stopped meanwhile.
+    :return: The dashboard's address; empty without a dashboard.
+    :raises RayError: if Ray cannot be started or joined, or stops meanwhile.
     """
     import ray
 

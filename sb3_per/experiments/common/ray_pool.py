@@ -1,4 +1,4 @@
-"""Functions called on the nodes of a Ray cluster, again where a call is lost."""
+"""Calls of a function on the nodes of a Ray cluster; lost calls are repeated."""
 
 import pickle
 from collections import deque
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from sb3_per.experiments.common.ray_connection import RayError, RayOptions, one_line
 
 SAME_EVERYWHERE = ("sb3-per", "stable-baselines3", "torch")
-# Calls that no node can take stay in Ray's queue without a word: look for nodes after this silence.
+# Calls that no node can take wait silently in Ray's queue: look for nodes after so many seconds.
 SILENCE_S = 10
 
 
@@ -21,14 +21,14 @@ class Started(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """A call was lost, with its process or node, and is tried again."""
+    """A call was lost with its process or node, and is repeated."""
 
     key: Any
     reason: str
 
 
 class Refused(NamedTuple):
-    """A node gets no calls any more, because it does not have the driver's versions."""
+    """A node gets no more calls, because it has other versions than the driver."""
 
     node: str
     reason: str
@@ -67,8 +67,8 @@ class RayPool:
     """
     Calls a function on the cluster that this process is connected to.
 
-    :param work: Importable on all nodes.
-    :param options: Its ``cpus``, ``gpus`` and ``retries`` count.
+    :param work: The function; all nodes must be able to import it.
+    :param options: ``cpus``, ``gpus`` and ``retries`` apply to each call.
     """
 
     def __init__(self, work: Callable[..., Any], options: RayOptions) -> None:
@@ -85,7 +85,7 @@ class RayPool:
         """
         Give one call to Ray, which starts it on a node that has free CPUs.
 
-        :param key: What its events are known by.
+        :param key: The key of the call in its events.
         """
         payload = pickle.dumps((self._work, arguments))
         self._start(_Call(key, payload))
@@ -97,7 +97,7 @@ class RayPool:
         :raises RayError: if no node is left that could take a call.
         """
         while not self._events:
-            # Objects stay where they are until ray.get: one may be larger than what is free here.
+            # Objects stay where they are until ray.get: they may be larger than the free memory.
             ready, _ = self._ray.wait([*self._calls], fetch_local=False, timeout=SILENCE_S)
             if ready:
                 self._take(ready[0])

@@ -25,9 +25,9 @@ from sb3_per.experiments.compare.zoo_check import check_with_zoo
 
 def main() -> None:
     """
-    Run what ``sys.argv`` asks for.
+    Run the command in ``sys.argv``.
 
-    :raises SystemExit: with a message, if that is not possible; with 1, if a cell has failed.
+    :raises SystemExit: with a message, if it cannot run; with 1, if a cell has failed.
     """
     asked = _parser().parse_args()
     try:
@@ -35,7 +35,7 @@ def main() -> None:
     except (SuiteError, MixedResults, DamagedResult, RayError, OSError) as error:
         raise SystemExit(f"sb3-per compare: {error}") from error
     except KeyboardInterrupt:
-        raise SystemExit("interrupted; the same command goes on with the rest") from None
+        raise SystemExit("interrupted; the same command continues with the rest") from None
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -49,7 +49,9 @@ def _parser() -> argparse.ArgumentParser:
     of_new.add_argument("file", type=Path, help="a new file, named .yml or .yaml")
     of_new.set_defaults(command=_new)
 
-    of_run = commands.add_parser("run", help="train what a suite declares; goes on where it was")
+    of_run = commands.add_parser(
+        "run", help="train the runs of a suite; continues after an interruption"
+    )
     of_run.add_argument("suite", help=f"{', '.join(suite_file.names())}, or your own YAML file")
     of_run.add_argument(
         "--seeds",
@@ -66,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     add_engine_options(of_run)
     of_run.set_defaults(command=_run, refuse=of_run.error)
 
-    of_report = commands.add_parser("report", help="figures, tables and a verdict")
+    of_report = commands.add_parser("report", help="write figures, tables and claims")
     of_report.add_argument("folder", type=Path, help="run folder")
     of_report.add_argument("--out", type=Path, help="(default: FOLDER/report)")
     of_report.add_argument(
@@ -123,7 +125,7 @@ def _run(asked: argparse.Namespace) -> None:
     sys.stdout.write(f"{n_finished} of {len(grid)} cells are finished.\n")
     n_others = len(run_folder.strangers(folder, grid))
     if n_others:
-        sys.stdout.write(f"Results that are not in this grid, and left alone: {n_others}.\n")
+        sys.stdout.write(f"Results that do not belong to this grid (they are kept): {n_others}.\n")
     sys.stdout.write(f"Next: sb3-per compare report {folder}\n")
     for cell, error in failed:
         sys.stderr.write(f"\n{cell}: {error}\n")
@@ -146,7 +148,7 @@ def _with_all_seeds(suite: Suite, asked: int | None, folder: Path) -> Suite:
 
 
 def _check_device(asked: argparse.Namespace, options: RayOptions | None) -> None:
-    """Look whether the device is here; Ray's nodes may have one that this machine lacks."""
+    """Check that this machine has the device; with Ray, only the nodes need it."""
     if options is None:
         try:
             asked.device = device_that_is_here(asked.device)

@@ -41,8 +41,8 @@ def draw(
     Up to four variants share a panel for each environment. More get a panel each, in which the
     baseline is drawn as well.
 
-    :param file: Without an ending.
-    :param variants: Those to draw; by default all.
+    :param file: Path without an ending.
+    :param variants: The variants to draw; None for all.
     """
     shown = [name for name in suite.variants if name in variants or not variants]
     layout = _panels_of_environments if len(shown) <= MOST_BANDS else _panels_of_variants
@@ -147,11 +147,11 @@ def _name_references(panel: Any, suite: Suite, environment: str) -> None:
 
 def _cut_outliers(panel: Any, suite: Suite, environment: str) -> str:
     """
-    Let a panel, and those that share its axis, end a little below a random policy's return.
+    Let a panel and the panels that share its axis end a little below a random policy's return.
 
     A variant that diverges would otherwise flatten all other curves.
 
-    :return: What the title has to add.
+    :return: An addition to the title.
     """
     declared = suite.environments[environment]
     random = declared.score.random

@@ -1,4 +1,4 @@
-"""The seam between a grid of cells and the machines that train them, and the loop above it."""
+"""The interface between a grid of cells and the machines that train them, and the main loop."""
 
 import traceback
 from collections import deque
@@ -20,14 +20,14 @@ class StartedCell(NamedTuple):
 
 
 class LostCell(NamedTuple):
-    """A cell whose process or machine is gone; it is tried again."""
+    """A cell whose process or machine was lost; it is trained again."""
 
     cell: Cell
     reason: str
 
 
 class Remark(NamedTuple):
-    """Something that a person should know of the machines."""
+    """A message about the machines for the user."""
 
     text: str
 
@@ -36,7 +36,7 @@ class EndedCell(NamedTuple):
     """
     A cell whose training is over.
 
-    :param error: None if its result is written; else the traceback, and where the whole output is.
+    :param error: None if its result is written; else the traceback and the path of the output.
     """
 
     cell: Cell
@@ -47,13 +47,13 @@ Event = StartedCell | LostCell | Remark | EndedCell
 
 
 class Engine(Protocol):
-    """Trains cells. The result of a cell that ended well is in the run folder by then."""
+    """Trains cells. When a cell ends without an error, its result is in the run folder."""
 
     def submit(self, cell: Cell) -> None:
         """
-        Start a cell, or queue it for a machine; the caller knows how many there may be at a time.
+        Start a cell, or queue it for a machine; the caller limits the number of cells.
 
-        :raises OSError: if it cannot be started; others may be.
+        :raises OSError: if this cell cannot be started; other cells may still start.
         """
 
     def collect(self) -> Event:
@@ -64,7 +64,7 @@ class Engine(Protocol):
 
 
 class Display(Protocol):
-    """Shows how a run goes."""
+    """Shows the progress of a run."""
 
     def show(self, event: Event) -> None: ...
 
@@ -73,8 +73,8 @@ def run(cells: Sequence[Cell], engine: Engine, jobs: int, display: Display) -> l
     """
     Train every cell. A cell that fails does not stop the others.
 
-    :param cells: In the order in which they start.
-    :param engine: Closed at the end, and when this is interrupted.
+    :param cells: The cells, in the order in which they start.
+    :param engine: The engine; it is closed at the end, and after an interruption.
     :param jobs: How many cells may run at a time.
     :return: The cells that failed.
     """

@@ -1,4 +1,4 @@
-"""What all variants of a suite share in one environment, as data that pydantic checks."""
+"""The settings that all variants of a suite share in one environment, checked by pydantic."""
 
 import math
 from collections.abc import Mapping
@@ -28,10 +28,10 @@ class Section(BaseModel):
 
 class Evaluation(Section):
     """
-    When and how long a run is evaluated.
+    The evaluations of a run.
 
     :param every: Training steps from one evaluation to the next; divides the steps of a run.
-    :param episodes: In each evaluation.
+    :param episodes: Episodes of each evaluation.
     """
 
     every: AtLeastOne
@@ -40,11 +40,11 @@ class Evaluation(Section):
 
 class Score(Section):
     """
-    Where normalised scores are 0 and 1.
+    The returns at which normalised scores are 0 and 1.
 
     :param random: Mean return of a random policy.
     :param solved: Return that counts as solved, larger.
-    :param source: Where both come from.
+    :param source: The source of both numbers.
     """
 
     random: float
@@ -61,14 +61,14 @@ class Score(Section):
 
 class Environment(Section):
     """
-    What all variants share in one environment.
+    The settings that all variants share in one environment.
 
     :param steps: Training steps of a run.
-    :param threshold: A run has reached it at the first evaluation whose mean return is as large.
+    :param threshold: A run reaches it at the first evaluation with at least this mean return.
     :param rl_zoo_file: RL-Zoo's file of hyperparameters, by the name of an algorithm.
     :param rl_zoo_section: The section of this file that completes the hyperparameters.
-    :param hyperparameters: In RL-Zoo's words, complete.
-    :param env_kwargs: For training and evaluation.
+    :param hyperparameters: All hyperparameters, under RL-Zoo's names.
+    :param env_kwargs: Arguments of the environments for training and evaluation.
     """
 
     steps: AtLeastOne

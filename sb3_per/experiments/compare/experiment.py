@@ -1,4 +1,4 @@
-"""A cell in RL-Zoo's hands."""
+"""RL-Zoo's experiment manager for a cell."""
 
 import argparse
 import importlib
@@ -22,12 +22,12 @@ def manager(cell: Cell, folder: Path, device: str) -> Any:
     """
     Build RL-Zoo's manager of a run, as its ``train`` does.
 
-    It seeds the environments of the evaluations with the cell's seed, too. All variants are then
-    evaluated from the same starts where only resets draw random numbers, as in CartPole; where
-    steps do, as in LunarLander, only the first start is the same.
+    It seeds the environments of the evaluations with the cell's seed, too. If only resets use
+    random numbers, as in CartPole, all variants are evaluated from the same starts. If steps use
+    them, too, as in LunarLander, only the first start is the same.
 
-    :param folder: The run folder, in which the cell's own one is there.
-    :param device: torch's.
+    :param folder: The run folder, in which the cell's own folder exists.
+    :param device: torch's device.
     """
     from rl_zoo3.exp_manager import ExperimentManager
 

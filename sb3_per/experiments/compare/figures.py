@@ -1,4 +1,4 @@
-"""Intervals of scores, and of what is gained over others."""
+"""Figures of the intervals of scores and gains."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,8 +27,8 @@ def intervals(
     Draw a row for each measure: the variants' interquartile means, and their probabilities of
     improvement over the baseline, with 95 % intervals.
 
-    :param file: Without an ending.
-    :param variants: Those to draw; by default all.
+    :param file: Path without an ending.
+    :param variants: The variants to draw; None for all.
     """
     comparisons = [each for each in comparisons if each.variant in variants or not variants]
     if not comparisons:
@@ -86,7 +86,7 @@ def gains(
 def _pairs_of_panels(
     suite: Suite, comparisons: Sequence[Comparison], over: str
 ) -> tuple[Figure, list[tuple[Comparison, Any, Any]]]:
-    """A pair of panels for each measure, and to each comparison its pair."""
+    """Return a figure with a pair of panels for each measure, and each comparison's pair."""
     measures = list(dict.fromkeys(each.measure for each in comparisons))
     names = list(dict.fromkeys(each.label for each in comparisons))
     size = (8.4, (0.34 * len(names) + 0.95) * len(measures) + 0.3)
@@ -115,7 +115,7 @@ def _draw_interval(panel: Any, estimate: Estimate, height: int, colour: str) -> 
 
 
 def _show(panel: Any, low: float, high: float) -> None:
-    """Widen a panel in which all is drawn, so that it reaches from one value to the other."""
+    """Widen a finished panel, so that it reaches from one value to the other."""
     left, right = panel.get_xlim()
     margin = 0.02 * (high - low)
     panel.set_xlim(min(left, low - margin), max(right, high + margin))

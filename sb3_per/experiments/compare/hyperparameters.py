@@ -1,4 +1,4 @@
-"""Hyperparameters in a suite: checked, laid over others, and multiplied."""
+"""Hyperparameters of a suite: checked, merged with others, and multiplied."""
 
 import ast
 import importlib.util
@@ -42,7 +42,7 @@ def _plain(values: dict[str, Any]) -> dict[str, Any]:
 
 def _settable(values: dict[str, Any]) -> dict[str, Any]:
     """Return hyperparameters; refuse those that a suite sets elsewhere, and numbers as text."""
-    rule = "is set by the suite or the run, not here"
+    rule = "is set by the suite or the run, so leave it out here"
     elsewhere = [Problem((name,), rule) for name in values if name in _SET_ELSEWHERE]
     refuse(*elsewhere, *_numbers_as_text(_plain(values)))
     return values
@@ -86,12 +86,12 @@ def overlaid(
     base: Mapping[str, Any], top: Mapping[str, Any], path: tuple[str, ...] = ()
 ) -> dict[str, Any]:
     """
-    Lay values over others.
+    Return values with other values laid over them.
 
-    :param path: Where ``top`` stands, for errors.
-    :return: ``base`` with the values of ``top``; where both hold a mapping, key by key. Text such
-        as ``dict(net_arch=[64])``, which RL-Zoo evaluates, is a mapping below one, too.
-    :raises Problems: for a mapping over text that is no mapping, and would be lost.
+    :param path: The place of ``top`` in the file, for errors.
+    :return: ``base`` with the values of ``top``; mappings are merged key by key. Text such as
+        ``dict(net_arch=[64])``, which RL-Zoo evaluates, counts as a mapping, too.
+    :raises Problems: for a mapping over text that is no mapping: the text would be lost.
     """
     result = dict(base)
     for key, value in top.items():
@@ -127,11 +127,11 @@ def multiplied(
     values: Mapping[str, Any], factors: Mapping[str, Any], path: tuple[str, ...] = ()
 ) -> dict[str, Any]:
     """
-    Multiply some of the values; a whole number stays one, if the product is one up to rounding.
+    Multiply some of the values; a whole number stays whole if the product is, up to rounding.
 
-    :param path: Where the factors stand, for errors.
-    :raises Problems: where value or factor are not numbers, or the product is not finite, or counts
-        something and is not whole.
+    :param path: The place of the factors in the file, for errors.
+    :raises Problems: if a value or a factor is not a number, or if a product is not finite, or is
+        not whole although it counts something.
     """
     result, problems = dict(values), []
     for name, factor in factors.items():

@@ -30,8 +30,8 @@ class LocalEngine:
     training. A process whose cell failed ends.
 
     :param folder: The run folder.
-    :param device: torch's, for all cells.
-    :param work: What a process calls, with each cell, the folder and the device.
+    :param device: torch's device, for all cells.
+    :param work: The function that a process calls with each cell, the folder and the device.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What is wrong in a suite: all of it at once, each problem with its path in the file."""
+"""The problems of a suite: all of them at once, each with its path in the file."""
 
 import difflib
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ class Problems(ValueError):
 
 
 class SuiteError(ValueError):
-    """A suite cannot be run, or there is none."""
+    """Raised for a suite that cannot be run or does not exist."""
 
 
 def similar(name: str, known: Sequence[str], otherwise: str = "") -> str:

@@ -1,4 +1,4 @@
-"""How a run goes: a live display in a terminal, a line for each cell elsewhere."""
+"""The progress of a run: a live display in a terminal, a line for each cell elsewhere."""
 
 import math
 import time
@@ -27,14 +27,14 @@ class _TimeLeft(ProgressColumn):
 
 class RunDisplay:
     """
-    Shows how a run goes: live in a terminal, by plain lines elsewhere. A context manager.
+    Shows the progress of a run: live in a terminal, in plain lines elsewhere. A context manager.
 
     The time left is rich's estimate, from the training steps of all cells that ended well.
 
-    :param cells: Those that will be run.
-    :param n_done: How many were finished before.
-    :param console: Where to.
-    :param clock: Seconds, from any start.
+    :param cells: The cells that will be run.
+    :param n_done: How many cells were finished before.
+    :param console: The console to write to.
+    :param clock: Returns seconds, from any start.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class RunDisplay:
             self._say(f"{ended.cell}: {said}")
 
     def _remove(self, cell: Cell) -> float:
-        """Forget that a cell runs, and return since when it did; now, if it never started."""
+        """Forget that a cell runs, and return its start time; now, if it never started."""
         since, line = self._started.pop(str(cell), (self._clock(), None))
         if line is not None:
             self._live.remove_task(line.id)

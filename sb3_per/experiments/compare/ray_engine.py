@@ -28,7 +28,7 @@ Work = Callable[[Cell, Path, str], None]
 
 
 def train(cell: Cell, folder: Path, device: str) -> None:
-    """Train a cell. Only nodes import what this needs, which takes seconds."""
+    """Train a cell. Only nodes import the modules for this, which takes seconds."""
     from sb3_per.experiments.compare import worker
 
     worker.train(cell, folder, device)
@@ -42,9 +42,9 @@ class RayEngine:
     nodes need no file system in common.
 
     :param folder: The run folder.
-    :param device: torch's, for all cells.
-    :param options: What to ask of Ray.
-    :param work: What a node calls, with the cell, a run folder there, and the device.
+    :param device: torch's device, for all cells.
+    :param options: The resources to request from Ray.
+    :param work: The function that a node calls with the cell, a run folder there, and the device.
     """
 
     def __init__(self, folder: Path, device: str, options: RayOptions, work: Work = train) -> None:
@@ -91,10 +91,10 @@ class RayEngine:
 
 class Trained(NamedTuple):
     """
-    What a cell has left on a node.
+    The files of a cell that was trained on a node.
 
-    :param error: The traceback, if the training has raised.
-    :param files: What the cell's folder holds, by path.
+    :param error: The traceback, if the training has raised an error.
+    :param files: The contents of the cell's folder, by path.
     """
 
     error: str | None
@@ -102,7 +102,7 @@ class Trained(NamedTuple):
 
 
 def train_away(cell: Cell, device: str, work: Work) -> Trained:
-    """Train a cell in a folder that is there only meanwhile, and return what it holds."""
+    """Train a cell in a temporary folder, and return its files."""
     with TemporaryDirectory(prefix="sb3-per-run-") as name:
         place = run_folder.claim(Path(name), cell)
         error = None
@@ -118,7 +118,7 @@ def train_away(cell: Cell, device: str, work: Work) -> Trained:
 
 @contextmanager
 def _output_into(path: Path) -> Iterator[None]:
-    """Send what this process writes into a file meanwhile; what C++ writes, too."""
+    """Redirect the output of this process into a file, including the output of C++ code."""
     kept = [os.dup(number) for number in (1, 2)]
     try:
         with path.open("w", buffering=1, encoding="utf-8", errors="replace") as output:

@@ -1,4 +1,4 @@
-"""From a run folder to a report: figures, tables and what may be claimed from them."""
+"""The report of a run folder: figures, tables and the claims that they allow."""
 
 import itertools
 import textwrap
@@ -17,34 +17,35 @@ from sb3_per.experiments.compare.summary import MARGIN, Comparison, compare, con
 from sb3_per.saving.atomic import new_file
 
 _METHOD = f"""\
-Scores are 0 at a random policy's return and 1 at the solved one (below). *final* is the mean of a
-run's last {FINAL_EVALUATIONS} evaluations, *area* the mean of all of them. IQM: interquartile mean
-over environments and seeds; of seeds, those that both variants have finished everywhere. Brackets
-and bands hold 95 % bootstrap intervals (percentile, resampling the runs within each environment);
-of fewer than {LEAST_RUNS} runs there are none. The probability of improvement P is that of a run of
-the variant over a run of the baseline, mean over environments; ties count half.
+Scores are 0 at a random policy's return and 1 at the return of a solved task (below). *final* is
+the mean of a run's last {FINAL_EVALUATIONS} evaluations, *area* the mean of all evaluations. IQM is
+the interquartile mean over environments and seeds. Only seeds count that both variants have
+finished in every environment. Brackets and bands are 95 % bootstrap intervals (percentile,
+resampling the runs within each environment); with fewer than {LEAST_RUNS} runs there is no
+interval. P is the probability that a run of the variant is better than a run of the baseline, mean
+over environments; ties count half.
 
-"Better" and "worse" are claimed only where the interval of P lies on one side of 0.5,
-"non-inferior" where that of the difference of IQMs lies above -{MARGIN}, and nothing with fewer
-than {LEAST_RUNS} seeds. Since the interquartile mean leaves out the worst quarter of all runs,
-which may be all of one environment, "non-inferior" is also withheld where an environment of its own
-has an interval of P below 0.5 and one of the difference that reaches below -{MARGIN}: it is named.
-Claims are not corrected for their number. With five seeds in one environment, two equal variants
-are told apart in about one comparison of ten rather than of twenty, and seeds that are added after
-a look at the report make that more.
+"Better" and "worse" are claimed only if the interval of P lies on one side of 0.5. "Non-inferior"
+is claimed only if the interval of the difference of IQMs lies above -{MARGIN}. Nothing is claimed
+with fewer than {LEAST_RUNS} seeds. The interquartile mean leaves out the worst quarter of all runs,
+which may all come from one environment. Therefore "non-inferior" is also withheld if in a single
+environment the interval of P lies below 0.5 and the interval of the difference reaches below
+-{MARGIN}; the claim names this environment. Claims are not corrected for their number. With five
+seeds in one environment, about one comparison in ten finds a difference between equal variants,
+not one in twenty. Adding seeds after a look at the report makes such errors more frequent.
 
-A threshold is reached at the first evaluation whose mean return is as large; runs that never do
-count as beyond the end. Steps per second leave evaluations out; CPU seconds are what a busy machine
-distorts least."""
+A run reaches the threshold at the first evaluation with at least this mean return. Runs that never
+reach it count as longer than the training. Steps per second leave evaluations out; on a busy
+machine, steps per CPU second are the more reliable number."""
 _FAIR = """\
-Within an environment all variants share hyperparameters, network, steps, seeds and evaluation. As
-in RL-Zoo, evaluation environments have the seed of the training. What differs is this:"""
+Within an environment, all variants share hyperparameters, network, steps, seeds and evaluation. As
+in RL-Zoo, evaluation environments have the seed of the training. These settings differ:"""
 _ALGORITHMS = """\
-Between the algorithms more differs: `per_dqn` updates parameters by torch's fused Adam, `dqn` by
-its plain one, the same formula with other rounding (it is faster, which the steps per second show);
-and `per_dqn` draws batches from a random stream of its own, where `dqn` takes them from the one
-that also says when to explore. Either moves single runs as another seed does, and the `per_dqn`
-variants of a seed begin with the same exploration, so that they share some of their luck."""
+The algorithms differ in two more ways. `per_dqn` uses torch's fused Adam and `dqn` the plain one:
+the same formula with other rounding, but faster, as the steps per second show. And `per_dqn`
+samples batches with a random generator of its own, while `dqn` uses the generator that also decides
+when to explore. Each difference changes single runs as much as another seed does. The `per_dqn`
+variants of a seed start with the same exploration, so their results are not independent."""
 
 
 class _Contents(NamedTuple):
@@ -60,10 +61,10 @@ def write(
     """
     Write the report of a run folder: ``report.md``, figures as PNG and SVG, ``runs.csv``.
 
-    It is a function of the folder's files alone.
+    The report depends only on the folder's files.
 
-    :param out: Where to; files of the same names are replaced.
-    :param variants: Those that the figures show; by default all. Tables hold all of them.
+    :param out: The folder of the report; files of the same names are replaced.
+    :param variants: The variants in the figures; empty for all. Tables always hold all variants.
     :param output: Formats and width of the figures.
     :return: A summary, in lines of at most 80 characters; the last one is a path.
     :raises SuiteError: if ``folder`` is no run folder, holds no result yet, or its suite has no
@@ -152,7 +153,7 @@ def _heading(contents: _Contents) -> Iterator[str]:
 def _left_out(contents: _Contents) -> Iterator[str]:
     if contents.strangers:
         what = _count(contents.strangers, "result")
-        yield f"Left out, since the suite does not have them: {what} in the folder."
+        yield f"Left out, because they are not part of the suite: {what} in the folder."
 
 
 def _implausible(contents: _Contents) -> Iterator[str]:
@@ -179,7 +180,7 @@ def _findings(contents: _Contents, comparisons: Sequence[Comparison]) -> Iterato
         yield tables.as_markdown(tables.of_suite(suite, comparisons))
         yield f"![probability of improvement over {suite.baseline_label}](intervals.png)"
     else:
-        yield "No variant has a run in every environment yet: nothing is said of the whole suite."
+        yield "No variant has a run in every environment yet, so the whole suite has no result."
     yield "![learning curves](curves.png)"
     yield tables.as_markdown(tables.of_environments(suite, contents.runs))
     yield _METHOD
@@ -203,17 +204,17 @@ def _made_by(contents: _Contents) -> Iterator[str]:
     duration = _duration(sum(run.cpu_seconds for run in contents.runs))
     yield (
         f"Trained in {duration}. `sb3-per compare run {run_folder.SUITE} --out FOLDER` "
-        "with the file from the run folder trains the same again."
+        "with the file from the run folder repeats the training."
     )
     yield "Made with " + ", ".join(f"{name} {' and '.join(each)}" for name, each in every.items())
     n_untold = sum("built" not in run.result for run in contents.runs)
     if n_untold:
-        yield f"{n_untold} runs do not tell which defaults their models were built with."
+        yield f"{n_untold} runs do not record the defaults of their models."
     for variant, environment in _built_differently(contents):
         yield f"**The runs of {variant} in {environment} differ in defaults of their models.**"
     mixed = [name for name, each in every.items() if len(each) > 1]
     if mixed:
-        yield f"**The runs differ in {', '.join(mixed)} as well.**"
+        yield f"**The runs also differ in {', '.join(mixed)}.**"
 
 
 def _duration(cpu_seconds: float) -> str:

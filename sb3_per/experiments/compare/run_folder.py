@@ -1,4 +1,4 @@
-"""The run folder: where each cell's files are, and its result as JSON."""
+"""The run folder: the files of each cell, and its result as JSON."""
 
 import json
 import math
@@ -19,15 +19,15 @@ _NOTE = "sb3-per compare removes all files in this folder when it trains this ce
 
 
 class MixedResults(ValueError):
-    """A run folder holds a result that was made with other settings than the suite's."""
+    """Raised for a result that was made with other settings than the suite's."""
 
 
 class DamagedResult(ValueError):
-    """A run folder holds a result file that is not as ``write`` has left it."""
+    """Raised for a result file that was changed after ``write`` had written it."""
 
 
 class _Absent:
-    """What a key that is not there holds, which differs from null."""
+    """The value of a missing key, which differs from null."""
 
     def __repr__(self) -> str:
         return "absent"
@@ -49,9 +49,9 @@ def cell_folder(folder: Path, cell: Cell) -> Path:
 
 def check_places(folder: Path, cells: Iterable[Cell]) -> None:
     """
-    Look whether cells may use their folders, which ``clear`` empties.
+    Check that cells may use their folders, which ``clear`` empties.
 
-    :raises FileExistsError: if one of them holds files, and no run of ours has marked it.
+    :raises FileExistsError: if a folder holds files and was not marked by a run of ours.
     """
     foreign = [str(path) for path in (cell_folder(folder, each) for each in cells) if _holds(path)]
     if foreign:
@@ -70,7 +70,7 @@ def claim(folder: Path, cell: Cell) -> Path:
     Make a cell's folder and mark it as ours.
 
     :return: The folder.
-    :raises FileExistsError: as ``check_places``.
+    :raises FileExistsError: as in ``check_places``.
     """
     check_places(folder, [cell])
     place = cell_folder(folder, cell)
@@ -81,10 +81,10 @@ def claim(folder: Path, cell: Cell) -> Path:
 
 def clear(folder: Path, cell: Cell) -> Path:
     """
-    Claim a cell's folder and remove what an earlier try has left there, except the output.
+    Claim a cell's folder and remove the files of an earlier try, except the output.
 
     :return: The folder.
-    :raises FileExistsError: as ``check_places``.
+    :raises FileExistsError: as in ``check_places``.
     """
     place = claim(folder, cell)
     for path in place.iterdir():
@@ -97,9 +97,9 @@ def clear(folder: Path, cell: Cell) -> Path:
 
 def write(folder: Path, cell: Cell, measured: dict[str, Any]) -> None:
     """
-    Write a cell's result, which makes it a finished one.
+    Write a cell's result; the cell is finished then.
 
-    :param measured: What else the file holds, of the types that JSON knows.
+    :param measured: Further contents of the file, of the types that JSON knows.
     """
     text = json.dumps({"format": _FORMAT, "settings": cell.settings, **measured}, indent=1)
     with new_file(cell_folder(folder, cell) / _RESULT) as file:
@@ -114,10 +114,10 @@ def taken(place: Path) -> dict[str, bytes]:
 
 def put(folder: Path, cell: Cell, files: dict[str, bytes]) -> None:
     """
-    Fill a cell's folder with what was trained elsewhere; the result, if there is one, comes last.
+    Fill a cell's folder with files from another machine; the result, if there is one, comes last.
 
-    :param files: As ``taken`` returns them; those of an earlier try are removed.
-    :raises FileExistsError: as ``check_places``.
+    :param files: The files, as ``taken`` returns them; files of an earlier try are removed.
+    :raises FileExistsError: as in ``check_places``.
     """
     place = clear(folder, cell)
     for name in sorted(files, key=lambda name: name == _RESULT):
@@ -129,7 +129,7 @@ def read(folder: Path, cell: Cell) -> dict[str, Any] | None:
     """
     Read a cell's result.
 
-    :return: What ``write`` has written; None for a cell that is not finished.
+    :return: The result, as ``write`` has written it; None for a cell that is not finished.
     :raises MixedResults: if it was made with other settings or by another format.
     :raises DamagedResult: if it was cut short or changed.
     """
@@ -145,7 +145,7 @@ def read(folder: Path, cell: Cell) -> dict[str, Any] | None:
     if different:
         raise MixedResults(
             f"{path} was made with other settings than the suite's: {'; '.join(different)}. "
-            "Run into another folder, or delete what is to be made again"
+            "Choose another folder, or delete the results that shall be made again"
         )
     _check_measured(path, result, cell)
     return result
@@ -192,8 +192,8 @@ def unfinished(folder: Path, cells: list[Cell]) -> list[Cell]:
     """
     Return the cells without a result.
 
-    :raises MixedResults: as ``read``.
-    :raises DamagedResult: as ``read``.
+    :raises MixedResults: as in ``read``.
+    :raises DamagedResult: as in ``read``.
     """
     return [cell for cell in cells if read(folder, cell) is None]
 

@@ -1,4 +1,4 @@
-"""From a result file to the numbers that are compared."""
+"""The numbers that are compared, computed from a result file."""
 
 import dataclasses
 from typing import Any
@@ -10,8 +10,8 @@ from sb3_per.experiments.compare.environment import FINAL_EVALUATIONS, Environme
 from sb3_per.experiments.compare.suite import Cell
 
 FloatArray = NDArray[np.float64]
-# A score that a damaged file or a wrong anchor in the suite explains better than learning does: the
-# published runs lie between -28 and 11, episode by episode.
+# Beyond this score, a damaged file or a wrong anchor in the suite is more likely than learning: the
+# episodes of the published runs lie between -28 and 11.
 IMPLAUSIBLE = 100
 
 
@@ -21,8 +21,8 @@ class Run:
     A finished cell. Scores are returns, 0 at the suite's random policy and 1 where it is solved.
 
     :param result: What the worker has written.
-    :param steps: At which it was evaluated, shape (E,). Training by whole episodes goes on to the
-        end of one; what is evaluated then is left out.
+    :param steps: Steps of its evaluations, shape (E,). Training by whole episodes continues to the
+        end of an episode; later evaluations are left out.
     :param returns: Mean over the episodes of each evaluation, shape (E,).
     :param final_return: Mean of the last three of them.
     :param final: The same as a score.
@@ -30,7 +30,7 @@ class Run:
         learning curve in units of the whole training.
     :param reached: Steps at the first evaluation that reaches the suite's threshold, infinity if
         none does (the run is censored at its end).
-    :param is_greedy: Whether evaluations explore no more; RL-Zoo decides that by environment.
+    :param is_greedy: Whether evaluations do not explore; RL-Zoo decides this by environment.
     :param is_plausible: Whether no episode's score is beyond ``IMPLAUSIBLE``, on either side.
     """
 
@@ -51,10 +51,10 @@ class Run:
 
 def run_of(cell: Cell, result: dict[str, Any], environment: Environment) -> Run:
     """
-    Work out the numbers of a finished cell.
+    Compute the numbers of a finished cell.
 
-    :param result: What the worker has written.
-    :param environment: The cell's, of the suite.
+    :param result: The result that the worker has written.
+    :param environment: The cell's environment in the suite.
     """
     steps = np.array(result["evaluations"]["steps"])
     in_budget = steps <= environment.steps

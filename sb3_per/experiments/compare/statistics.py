@@ -13,7 +13,9 @@ Strata = Sequence[FloatArray]
 # From strata, (..., n_runs) each, to values, (...,).
 Statistic = Callable[..., FloatArray]
 
-LEAST_RUNS = 5  # in an environment; of fewer, resampling makes intervals that are far too narrow
+LEAST_RUNS = (
+    5  # in an environment; with fewer runs, resampling gives intervals that are far too narrow
+)
 
 _N_RESAMPLES = 5000
 _SEED = 0  # a report is a function of its results
@@ -21,7 +23,7 @@ _CONFIDENCE = 0.95
 
 
 class Estimate(NamedTuple):
-    """A value and the ends of its 95 % interval; these are NaN where runs are too few."""
+    """A value and the ends of its 95 % interval, which are NaN if there are too few runs."""
 
     value: float
     low: float
@@ -30,10 +32,10 @@ class Estimate(NamedTuple):
 
 def interquartile_mean(scores: FloatArray, axis: int = -1) -> FloatArray:
     """
-    Return the mean of the middle half: a quarter of the values is left out at either end.
+    Return the mean of the middle half, without a quarter of the values at either end.
 
-    As Agarwal et al. (2021, https://arxiv.org/abs/2108.13264). Where four does not divide the
-    number of values, SciPy leaves out the whole part of a quarter.
+    This is the definition of Agarwal et al. (2021, https://arxiv.org/abs/2108.13264). If four does
+    not divide the number of values, SciPy leaves out the whole part of a quarter.
     """
     means: FloatArray = trim_mean(scores, 0.25, axis=axis)
     return means
@@ -84,7 +86,7 @@ def _improvement(scores: Strata, baseline: Strata) -> FloatArray:
 
 
 def _estimate(statistic: Statistic, *groups: Strata) -> Estimate:
-    """Resample the runs within each environment: each is a sample of its own to SciPy."""
+    """Resample the runs within each environment: SciPy treats each as a separate sample."""
     value = float(statistic(*groups))
     flat = [runs for strata in groups for runs in strata]
     if any(len(runs) < LEAST_RUNS for runs in flat):

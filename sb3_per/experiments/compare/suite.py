@@ -1,4 +1,4 @@
-"""What is compared with what, as data that pydantic checks: environments, variants, seeds."""
+"""A suite as data that pydantic checks: environments, variants, comparisons and seeds."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ def _folder_name(name: str) -> str:
 
 
 def _known_variant(name: str, info: ValidationInfo) -> str:
-    """Return a name that the file's variants have, which may be wrong in other ways."""
+    """Return a name that one of the file's variants has; the variant may have other problems."""
     known = (info.context or {}).get("variants") or [name]
     require(name in known, f"must be one of the variants {', '.join(map(str, known))}", name)
     return name
@@ -33,12 +33,12 @@ VariantName = Annotated[str, AfterValidator(_known_variant)]
 
 class Variant(Section):
     """
-    What differs.
+    The settings in which a variant differs.
 
-    :param algorithm: RL-Zoo's name of it.
-    :param label: What tables and figures call it; empty for its key.
-    :param overrides: Laid over the environment's hyperparameters, mappings key by key.
-    :param scale: Hyperparameters that are multiplied, after that.
+    :param algorithm: RL-Zoo's name of the algorithm.
+    :param label: Its name in tables and figures; empty for its key.
+    :param overrides: Hyperparameters that replace the environment's; mappings are merged by key.
+    :param scale: Factors of hyperparameters, which are multiplied after that.
     """
 
     algorithm: str
@@ -49,9 +49,9 @@ class Variant(Section):
 
 class Contrast(Section):
     """
-    A variant, and the one that it adds something to.
+    A variant, and the variant that it adds something to.
 
-    :param label: What tables and figures call it; empty for its key.
+    :param label: Its name in tables and figures; empty for its key.
     """
 
     variant: VariantName
@@ -69,8 +69,8 @@ class Suite(Section):
     """
     A grid of cells: every variant in every environment with every seed.
 
-    :param baseline: The variant that the others are compared with.
-    :param contrasts: Further comparisons, by what the variant adds.
+    :param baseline: The variant with which the others are compared.
+    :param contrasts: Further comparisons, named after what the variant adds.
     """
 
     name: str
@@ -87,7 +87,7 @@ class Suite(Section):
         return range(self.first_seed, self.first_seed + self.seeds)
 
     def variant_label(self, name: str) -> str:
-        """Return what tables and figures call a variant."""
+        """Return the name of a variant in tables and figures."""
         return self.variants[name].label or name
 
     @property
@@ -148,7 +148,7 @@ def _changed(environment: Environment, variant: Variant) -> dict[str, Any]:
 
 
 def _equal_labels(parts: Mapping[str, Variant] | Mapping[str, Contrast]) -> Iterator[Problem]:
-    """Find labels that another variant, or another contrast, is called by, too."""
+    """Find labels that several variants or several contrasts share."""
     shown = [part.label or name for name, part in parts.items()]
     for name, part in parts.items():
         if part.label and shown.count(part.label) > 1:
@@ -157,9 +157,9 @@ def _equal_labels(parts: Mapping[str, Variant] | Mapping[str, Contrast]) -> Iter
 
 class Cell(NamedTuple):
     """
-    One training run. Its settings follow from the suite, and are all that it depends on.
+    One training run. It depends only on its settings, which follow from the suite.
 
-    :param settings: What a result file repeats, of the types that JSON knows.
+    :param settings: The settings that a result file repeats, of the types that JSON knows.
     """
 
     variant: str

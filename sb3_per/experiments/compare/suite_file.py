@@ -1,4 +1,4 @@
-"""Suites as YAML files: ours, a user's, and the one that a run folder keeps."""
+"""Suites as YAML files: ours, a user's, and the copy in a run folder."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ _FOLDER = Path(__file__).parent / "suites"
 # What PyYAML raises: no UTF-8 or 2024-13-45; `!!bool maybe`; `!!int`; `!!timestamp soon`; 3,000
 # brackets.
 _NO_YAML = (yaml.YAMLError, ValueError, KeyError, IndexError, AttributeError, RecursionError)
-# What pydantic's kinds of errors are called here.
+# Our words for pydantic's kinds of errors.
 _RULES = {
     "dict_type": "must be a mapping",
     "finite_number": "must be finite",
@@ -46,9 +46,9 @@ def load(which: str) -> Suite:
     """
     Read a suite.
 
-    :param which: The name of one of ours, or the path of a YAML file.
-    :return: It, with RL-Zoo's hyperparameters filled in.
-    :raises SuiteError: if there is none, or with all that is wrong in it.
+    :param which: The name of one of our suites, or the path of a YAML file.
+    :return: The suite, with RL-Zoo's hyperparameters filled in.
+    :raises SuiteError: if there is no such suite, or with all problems in it.
     """
     path = Path(which)
     if path.suffix not in (".yml", ".yaml"):
@@ -58,7 +58,7 @@ def load(which: str) -> Suite:
         raise SuiteError(f"there is no suite {which!r} (there are {known}, or your own YAML file)")
     values = _read_yaml(path)
     variants = values.get("variants") if isinstance(values, dict) else None
-    # A validator of Suite would know only the variants in which nothing is wrong.
+    # A validator of Suite would only know the variants without problems.
     context = {"variants": [*variants] if isinstance(variants, dict) else []}
     try:
         return Suite.model_validate(values, context=context)
@@ -89,7 +89,7 @@ def write_template(path: Path) -> None:
 
 
 class _StrictLoader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
-    """PyYAML takes the last of two equal keys without a word; this loader refuses them."""
+    """Refuses equal keys; PyYAML would silently use the last one."""
 
     def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
         # As it is written: later, merge keys (<<) bring in more, which may well be there already.
@@ -113,7 +113,7 @@ def _read_yaml(path: Path) -> Any:
 
 
 def _problems_of(error: ValidationError) -> Iterator[Problem]:
-    """Say in our words what pydantic has found."""
+    """Return the problems that pydantic has found, in our words."""
     for found in error.errors():
         path, kind, value = tuple(map(str, found["loc"])), found["type"], found["input"]
         inner = found.get("ctx", {}).get("error")

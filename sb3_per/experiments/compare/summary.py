@@ -1,4 +1,4 @@
-"""What the runs say of each variant, and what may be claimed from it."""
+"""The comparisons of a suite's variants, and the claims that they allow."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -25,15 +25,15 @@ MEASURES: tuple[Literal["final", "area"], ...] = ("final", "area")
 @dataclasses.dataclass(frozen=True)
 class Comparison:
     """
-    One variant, or what it adds to another one, by one measure over the whole suite.
+    A variant, or what it adds to another variant, by one measure over the whole suite.
 
-    :param variant: Its key in the suite, or that of the contrast.
-    :param label: What tables and figures call it.
-    :param n_seeds: Of how many: those that it and the other one have finished everywhere.
+    :param variant: The key of the variant or the contrast in the suite.
+    :param label: Its name in tables and figures.
+    :param n_seeds: Number of seeds that both variants have finished in every environment.
     :param score: Interquartile mean.
-    :param difference: From the baseline's, or the other's; None for the baseline itself.
-    :param improvement: Probability of improvement over it; None for the baseline itself.
-    :param claim: In words.
+    :param difference: Difference from the baseline or the other variant; None for the baseline.
+    :param improvement: Probability of improvement over it; None for the baseline.
+    :param claim: The claim, in words.
     """
 
     variant: str
@@ -57,9 +57,9 @@ def compare(suite: Suite, runs: Sequence[Run], missing: Sequence[Cell]) -> list[
     Compare every variant with the baseline.
 
     :param runs: The finished cells.
-    :param missing: The others of the grid.
-    :return: For each measure each variant that has finished a seed in every environment, as the
-        baseline has; the baseline itself, too.
+    :param missing: The other cells of the grid.
+    :return: For each measure, the baseline and each variant, if both have finished a common seed in
+        every environment.
     """
     pairs = {
         name: _Pair(name, suite.baseline, suite.variant_label(name)) for name in suite.variants
@@ -109,7 +109,7 @@ def _scores(suite: Suite, runs: Sequence[Run], measure: str, pair: _Pair) -> tup
     """
     Return the scores of two variants, for the seeds that both have finished in every environment.
 
-    With all seeds of an unfinished grid, one may have been measured on easier tasks than the other.
+    With all seeds of an unfinished grid, one variant might be measured on easier tasks.
     """
     found = {
         (run.cell.variant, run.cell.environment, run.cell.seed): getattr(run, measure)
@@ -122,7 +122,7 @@ def _scores(suite: Suite, runs: Sequence[Run], measure: str, pair: _Pair) -> tup
 
 
 def _worse_in(environments: Sequence[str], scores: Strata, others: Strata) -> list[str]:
-    """Return the environments, of several, in which a variant is worse than another one."""
+    """Return the environments, if there are several, in which a variant is worse than another."""
     return [
         environment
         for environment, own, other in zip(environments, scores, others, strict=True)
@@ -137,14 +137,14 @@ def claim(
     improved: Estimate, differs: Estimate, worse_in: Sequence[str], n_seeds: int, is_whole: bool
 ) -> str:
     """
-    Say in words what the estimates allow to claim.
+    Return the claim that the estimates allow, in words.
 
     :param improved: Probability of improvement over the baseline.
     :param differs: How much larger the interquartile mean is.
-    :param worse_in: Environments in which it is worse, and maybe by more than the margin: the
-        interquartile mean leaves out the worst quarter of all runs, which they may be.
-    :param n_seeds: In every environment, of either variant.
-    :param is_whole: Whether no cell of the two is missing: a run that crashes may be a bad one.
+    :param worse_in: Environments in which the variant is worse, and maybe by more than the margin.
+        The interquartile mean may leave them out, with the worst quarter of all runs.
+    :param n_seeds: Number of seeds of either variant in every environment.
+    :param is_whole: Whether both variants have all cells; a run that crashed may be a bad run.
     """
     if n_seeds < LEAST_RUNS:
         return f"no claim can be made: fewer than {LEAST_RUNS} seeds"

@@ -52,7 +52,7 @@ def of_contrasts(suite: Suite, comparisons: Sequence[Comparison]) -> list[Row]:
 
 
 def _finely(differs: Estimate | None) -> str:
-    """Return a difference with digits that tell which side of the margin it lies on."""
+    """Return a difference with enough digits to show its side of the margin."""
     return text(differs, lambda value: f"{value + 0.0:.3f}")
 
 
@@ -132,7 +132,7 @@ def of_runs(runs: Sequence[Run]) -> list[Row]:
 
 
 def of_variants(suite: Suite) -> list[Row]:
-    """Return a row for each variant: what differs."""
+    """Return a row for each variant with its differences."""
     return [
         {
             "variant": f"{variant.label} ({name})" if variant.label else name,
@@ -145,7 +145,7 @@ def of_variants(suite: Suite) -> list[Row]:
 
 
 def of_shared_settings(suite: Suite, runs: Sequence[Run]) -> list[Row]:
-    """Return a row for each environment: what its variants share."""
+    """Return a row for each environment with the settings that its variants share."""
     explores = {run.cell.environment for run in runs if not run.is_greedy}
     return [
         {
@@ -193,7 +193,7 @@ def text(value: object, number: Callable[[float], str] = _number) -> str:
     """
     Return a value as text, an estimate with its interval.
 
-    :param number: Writes numbers, by default with a sensible count of digits.
+    :param number: Formats numbers; by default, with a suitable number of digits.
     """
     if isinstance(value, Estimate):
         interval = "" if math.isnan(value.low) else f" [{number(value.low)}, {number(value.high)}]"

@@ -1,4 +1,4 @@
-"""One cell: trained and evaluated by RL-Zoo, measured, written down."""
+"""Training of one cell: RL-Zoo trains and evaluates it, and its result is written."""
 
 import gc
 import json
@@ -27,7 +27,7 @@ from sb3_per.saving.buffer_files import buffer_options
 
 PACKAGES = ("sb3-per", "stable-baselines3", "rl-zoo3", "torch", "numpy", "numba", "gymnasium")
 _OF_ENVIRONMENTS = ("Box2D", "MinAtar", "minigrid", "ale-py")
-# Arguments of algorithms whose values a result repeats, since settings may leave them to defaults.
+# Arguments of algorithms that a result records, since settings may leave them to defaults.
 _BUILT_WITH = (
     "beta_initial",
     "beta_final",
@@ -48,12 +48,12 @@ def serve(
     """
     Train cells in a process of their own, until one fails. Output goes into each cell's folder.
 
-    :param connection: Where cells come from, and where None goes after each that ended well.
+    :param connection: Receives cells; None is sent after each cell that ended without an error.
     :param folder: The run folder.
-    :param device: torch's.
-    :param work: What trains a cell.
+    :param device: torch's device.
+    :param work: The function that trains a cell.
     """
-    # Ctrl-C reaches the whole process group; RL-Zoo takes it for a wish to stop and save.
+    # Ctrl-C reaches the whole process group; RL-Zoo would stop and save.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent()
     while True:
@@ -75,9 +75,9 @@ def train(cell: Cell, folder: Path, device: str) -> None:
     """
     Run one cell and write its result.
 
-    :param folder: The run folder; of what an earlier try has left there only the output stays.
-    :param device: torch's.
-    :raises FileExistsError: if the cell's folder holds files that no run of ours has left.
+    :param folder: The run folder; only the output of an earlier try stays there.
+    :param device: torch's device.
+    :raises FileExistsError: if the cell's folder holds files that are not from a run of ours.
     :raises RuntimeError: if the training ended early, or a return is not finite.
     """
     zoo.register()
@@ -123,7 +123,7 @@ def _evaluations(place: Path) -> dict[str, Any]:
 
 
 def _built(model: Any) -> dict[str, Any]:
-    """Return what the settings leave to defaults, which another version may have changed."""
+    """Return the values that settings leave to defaults, which another version may change."""
     # Actor-critics have an optimizer for each network.
     learner = model.policy if hasattr(model.policy, "optimizer") else model.critic
     group, buffer = learner.optimizer.param_groups[0], model.replay_buffer
@@ -153,7 +153,7 @@ def _now() -> np.ndarray:
 
 
 class _Stamp(BaseCallback):
-    """Notes the time at every step with an evaluation; one runs before it, another one after."""
+    """Notes the time at every evaluation; one such callback runs before it, another one after."""
 
     def __init__(self, every: int) -> None:
         super().__init__()
@@ -168,7 +168,7 @@ class _Stamp(BaseCallback):
 
 def _pace(steps: int, whole: np.ndarray, evaluating: np.ndarray) -> dict[str, Any]:
     """
-    Return what a result says of the time; its steps per second are those of training alone.
+    Return the times of a run; its steps per second count training alone.
 
     Good policies may play longer episodes in evaluations, which says nothing about training.
     """

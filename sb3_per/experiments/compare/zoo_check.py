@@ -1,4 +1,4 @@
-"""Whether RL-Zoo and gymnasium know what a suite names, before hours are spent on it."""
+"""Check that RL-Zoo and gymnasium know all names of a suite, before hours are spent on it."""
 
 import contextlib
 import inspect
@@ -44,10 +44,10 @@ def check_with_zoo(suite: Suite, file: str) -> None:
     """
     Look up all names of a suite, then build each variant's model in each environment.
 
-    :param file: Named in errors.
-    :raises SuiteError: for environments, algorithms, hyperparameters and options of the prioritized
-        buffer that are not known, for environments that cannot be made, for defaults that differ
-        though nobody names them, and for models that cannot be built.
+    :param file: The file that errors name.
+    :raises SuiteError: for unknown environments, algorithms, hyperparameters and options of the
+        prioritized buffer, for environments that cannot be made, for defaults that differ although
+        no variant names them, and for models that cannot be built.
     """
     named = (_unknown_names, _unnamed_defaults, _unmade_environments)
     problems = [problem for find in named for problem in find(suite)]
@@ -84,7 +84,7 @@ def _unknown_keys(
 
 
 def _unnamed_defaults(suite: Suite) -> Iterator[Problem]:
-    """Find variants that differ from the baseline in what nobody has named."""
+    """Find variants that differ from the baseline in defaults that the suite does not name."""
     baseline = suite.variants[suite.baseline].algorithm
     for name, variant in suite.variants.items():
         own, other = _defaults(variant.algorithm), _defaults(baseline)
@@ -94,14 +94,14 @@ def _unnamed_defaults(suite: Suite) -> Iterator[Problem]:
             if unnamed:
                 values = ", ".join(f"{key} {own[key]}, not {other[key]}" for key in sorted(unnamed))
                 rule = (
-                    f"must name what {variant.algorithm} and {baseline} have other defaults of, or "
+                    f"must name the options whose defaults differ from {baseline}'s, or "
                     f"environments.{environment}.hyperparameters must: {values}"
                 )
                 yield Problem(("variants", name, "overrides"), rule)
 
 
 def _defaults(algorithm: str) -> dict[str, Any]:
-    """Return the arguments of an algorithm; none, if there is no such algorithm."""
+    """Return the arguments of an algorithm; none if there is no such algorithm."""
     from rl_zoo3 import ALGOS
 
     parameters = inspect.signature(ALGOS[algorithm]).parameters if algorithm in ALGOS else {}
@@ -136,7 +136,7 @@ def _unbuilt_models(suite: Suite) -> Iterator[Problem]:
 
 
 def _build(cell: Cell) -> None:
-    """Make a cell's environments and model as its worker will, and put all of it away."""
+    """Make a cell's environments and model as its worker will, and discard them."""
     with tempfile.TemporaryDirectory() as name, contextlib.redirect_stdout(io.StringIO()):
         folder = Path(name)
         run_folder.cell_folder(folder, cell).mkdir(parents=True)

@@ -36,7 +36,7 @@ def costs(size: int, n_rounds: int) -> list[float]:
 
 
 def full_buffer(kind: type[ReplayBuffer], size: int) -> Any:
-    """Return a buffer of that size that is full."""
+    """Return a full buffer of a size."""
     buffer = kind(size, *SPACES, "cpu", n_envs=100)
     observations, zeros = np.zeros((100, 8), np.float32), np.zeros(100)
     for _ in range(size // 100):

@@ -1,8 +1,8 @@
 """
 Train a DQN with prioritized replay by NumPy and torch alone on LunarLander, with RL-Zoo's settings.
 
-It is a control for what PERDQN does there. Nothing of sb3-per or Stable-Baselines3 is in it;
-priorities are an array whose cumulative sum is taken for every batch.
+It is a control for PERDQN's results there. It uses neither sb3-per nor Stable-Baselines3; its
+priorities are an array, and every batch computes the array's cumulative sum.
 
     python -m sb3_per.experiments.probes.from_scratch --beta 0.4 --seed 0
 """

@@ -1,5 +1,5 @@
 """
-Print the Q that networks of a comparison promise where episodes begin, and what they earn greedily.
+Print the largest Q at the start of episodes for the networks of a comparison, and their returns.
 
     python -m sb3_per.experiments.probes.overestimation runs/classic LunarLander-v3
 
