@@ -186,7 +186,7 @@ def test_networks_have_a_folder_of_their_own(tmp_path, monkeypatch):
 
 
 def test_a_second_command_in_the_same_folder_is_refused(folder):
-    with FileLock(folder / ".lock"), pytest.raises(SystemExit, match=r"another .* is at work"):
+    with FileLock(folder / ".lock"), pytest.raises(SystemExit, match=r"another .* is running"):
         command.main(["--n", "2", "--out", str(folder)])
 
 

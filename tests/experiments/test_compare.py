@@ -317,7 +317,7 @@ def test_a_cell_leaves_ctrl_c_to_its_run_which_ends_the_cell(tmp_path):
     assert process.returncode != 0
     assert "dqn, CartPole-v1, seed 0: exit status" not in printed
     assert result_of(tmp_path, "dqn")["evaluations"]["steps"] == STEPS
-    assert "the same command goes on" in printed
+    assert "the same command continues" in printed
     wait_for(lambda: not is_alive(second))
     assert not (folder_of(tmp_path, "per") / "result.json").exists()
 
@@ -333,7 +333,7 @@ def test_no_cell_trains_on_when_its_run_was_told_to_end(small):
     printed = process.communicate()[0]
 
     assert process.returncode != 0
-    assert "the same command goes on" not in printed
+    assert "the same command continues" not in printed
     wait_for(lambda: not is_alive(worker_))
     assert not (folder_of(small, "dqn") / "result.json").exists()
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 NAMES = {
     "tabular": "Tabular Q",
     "linear": "Linear Q: one-hot and bias",
-    "network_lr1e-3": "Networks, step size 1e-3",
-    "network_lr2.5e-4": "Networks, step size 2.5e-4",
+    "network_lr1e-3": "Networks, learning rate 1e-3",
+    "network_lr2.5e-4": "Networks, learning rate 2.5e-4",
     "uniform": "uniform",
     "oracle": "oracle",
     "greedy": "greedy",
