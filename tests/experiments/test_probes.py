@@ -1,6 +1,5 @@
 """The small measurements behind single tables of the documentation."""
 
-import json
 import re
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from sb3_per.experiments.probes import (
     from_scratch,
     long_run,
     overestimation,
-    published_minatar,
     zoo_results,
 )
 
@@ -138,21 +136,3 @@ def test_the_cost_of_saving_is_printed_for_both_ways(capsys, prioritization):
     assert size in (9, 11)  # 93 bytes a transition, and 16 more of the order by rank
     assert (saving < 3) == (prioritization == "proportional")
     assert 1 <= loading <= size
-
-
-def test_published_returns_are_compared_run_by_run(tmp_path, capsys):
-    path, steps = tmp_path / "returns.jsonl", [0, 500_000, 1_000_000, 1_500_000]
-    # The prioritized runs are ahead at a million steps, and behind at the end.
-    runs = [
-        {"task": "pong", "method": method, "xs": steps, "ys": [99, *[y + i for y in ys]]}
-        for method, ys in (("dqn_baseline", [0, 0, 60]), ("per_dqn_baseline", [10, 10, 10]))
-        for i in range(5)
-    ]
-    path.write_text(json.dumps(runs))
-
-    published_minatar.main(path)
-
-    printed = capsys.readouterr().out
-    ahead, behind = "1.00 [1.00, 1.00]", "0.00 [0.00, 0.00]"
-    assert f"| pong | 2.0 | 12.0 | {ahead} | {ahead} |" in printed
-    assert f"| pong | 22.0 | 12.0 | {behind} | {behind} |" in printed

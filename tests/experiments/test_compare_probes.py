@@ -1,9 +1,11 @@
-"""The probe that prints how noisy the gradient of a run of a suite is."""
+"""Small measurements that need what compare needs: suites, or its statistics."""
+
+import json
 
 import numpy as np
 import pytest
 
-from sb3_per.experiments.probes import gradient_noise
+from sb3_per.experiments.probes import gradient_noise, published_minatar
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # gymnasium's, of RL-Zoo's imports
@@ -34,3 +36,21 @@ def test_without_priorities_the_gradient_is_as_noisy_as_with_uniform_sampling(tm
     assert uniform[:, 1] == pytest.approx(np.ones(5))
     assert np.ptp(paper[:, 1]) > 0
     assert all(((rows >= 0) & (rows[:, :1] <= 1)).all() for rows in (paper, uniform))
+
+
+def test_published_returns_are_compared_run_by_run(tmp_path, capsys):
+    path, steps = tmp_path / "returns.jsonl", [0, 500_000, 1_000_000, 1_500_000]
+    # The prioritized runs are ahead at a million steps, and behind at the end.
+    runs = [
+        {"task": "pong", "method": method, "xs": steps, "ys": [99, *[y + i for y in ys]]}
+        for method, ys in (("dqn_baseline", [0, 0, 60]), ("per_dqn_baseline", [10, 10, 10]))
+        for i in range(5)
+    ]
+    path.write_text(json.dumps(runs))
+
+    published_minatar.main(path)
+
+    printed = capsys.readouterr().out
+    ahead, behind = "1.00 [1.00, 1.00]", "0.00 [0.00, 0.00]"
+    assert f"| pong | 2.0 | 12.0 | {ahead} | {ahead} |" in printed
+    assert f"| pong | 22.0 | 12.0 | {behind} | {behind} |" in printed
