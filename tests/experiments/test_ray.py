@@ -434,8 +434,8 @@ class Watch(Events):
             then()
 
 
-def wait_for(condition):
-    end = time.monotonic() + 60
+def wait_for(condition, seconds=60):
+    end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.05)
@@ -590,7 +590,8 @@ def started_driver(out, notes):
         | {
             "PYTHONPATH": SUPPORT,
             "RAY_AUTH_MODE": "disabled",
-            # How long Ray's agents look for a killed Ray before they end: a minute by default.
+            # How long Ray's agents look for a killed Ray before they end. In some runs they still
+            # take their default of a minute.
             "RAY_gcs_rpc_server_reconnect_timeout_s": "3",
             "SB3_PER_TEST": str(notes),
         },
@@ -630,7 +631,7 @@ def test_a_driver_that_is_killed_leaves_no_process_and_a_second_one_makes_only_t
 
     driver.kill()
     driver.communicate()
-    wait_for(lambda: not left_over(marker))
+    wait_for(lambda: not left_over(marker), seconds=120)
 
     assert finished(tmp_path / "out") == [0]
     (tmp_path / "go on").touch()
@@ -639,7 +640,7 @@ def test_a_driver_that_is_killed_leaves_no_process_and_a_second_one_makes_only_t
     # The first line, which says that the run of seed 1 has started, is read already.
     assert events == ["EndedCell 1", "StartedCell 2", "EndedCell 2"]
     assert finished(tmp_path / "out") == [0, 1, 2]
-    wait_for(lambda: not left_over(marker))
+    wait_for(lambda: not left_over(marker), seconds=120)
 
 
 @pytest.mark.slow
@@ -654,6 +655,6 @@ def test_an_interrupt_from_the_keyboard_keeps_what_is_finished_and_leaves_no_pro
     os.killpg(driver.pid, signal.SIGINT)  # a terminal sends it to the whole group
 
     driver.communicate()
-    wait_for(lambda: not left_over(marker))
+    wait_for(lambda: not left_over(marker), seconds=120)
     assert driver.returncode == -signal.SIGINT
     assert finished(tmp_path / "out") == [0]
