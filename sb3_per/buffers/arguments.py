@@ -1,5 +1,6 @@
 """Checks of the buffer's arguments: slots and TD errors (NumPy or torch), and batch sizes."""
 
+import warnings
 from collections.abc import Callable
 from functools import cache
 from typing import Any, NoReturn
@@ -12,6 +13,9 @@ from sb3_per.prioritization.base import LARGEST_TD_ERROR
 from sb3_per.prioritization.compilation import kernel
 from sb3_per.prioritization.sum_tree import FloatArray, IntArray
 from sb3_per.rules import require
+
+# More than one sample before an update may be intended; this many batches without one hardly are.
+BATCHES_BEFORE_WARNING = 10
 
 
 def as_slots(slots: ArrayLike | th.Tensor) -> IntArray:
@@ -97,6 +101,18 @@ def refuse_sample(batch_size: int, n_sampleable: int, most: int, replacement: bo
         n_needed, remedy = batch_size, f" with replacement=False (a larger {larger} helps)"
     rule = f"this sample needs at least {n_needed} transitions that can be sampled{remedy}"
     raise ValueError(f"{rule}, got {n_sampleable}")
+
+
+def warn_without_updates() -> None:
+    """Warn the caller of ``sample`` that priorities are out of date."""
+    warnings.warn(
+        f"{BATCHES_BEFORE_WARNING} batches were sampled, but update_priorities was not "
+        "called, so priorities are out of date. SB3's algorithms neither weight their loss nor "
+        "update priorities: use the algorithm of sb3_per instead (sb3_per.PERDQN for "
+        "DQN), or multiply the loss by batch.weights and call "
+        "buffer.update_priorities(batch.slots, td_errors) after each gradient step.",
+        stacklevel=4,
+    )
 
 
 @kernel

@@ -56,6 +56,26 @@ def as_strategy(strategy: GoalSelectionStrategy | str) -> GoalSelectionStrategy:
     return strategy  # type: ignore[return-value]  # it was checked
 
 
+def goal_steps(
+    strategy: GoalSelectionStrategy,
+    own_steps: IntArray,
+    lengths: IntArray,
+    generator: np.random.Generator,
+) -> IntArray:
+    """
+    Choose the step of its episode that each transition gets its new goal from.
+
+    :param own_steps: The step of each transition in its episode, shape (B,).
+    :param lengths: The length of each transition's episode, shape (B,).
+    :param generator: Where the random numbers come from.
+    :return: Steps, shape (B,).
+    """
+    if strategy is GoalSelectionStrategy.FINAL:
+        return lengths - 1
+    first = own_steps if strategy is GoalSelectionStrategy.FUTURE else 0
+    return generator.integers(first, lengths)
+
+
 def are_whole(
     episodes: tuple[IntArray, IntArray, IntArray], pos: int, n_rows: int, *, is_full: bool
 ) -> bool:

@@ -14,6 +14,7 @@ from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 from sb3_per.buffers.goals import (
     are_whole,
     as_strategy,
+    goal_steps,
     require_compute_reward,
     require_goals,
     require_replayable,
@@ -289,14 +290,9 @@ class PrioritizedHerReplayBuffer(HerReplayBuffer, PrioritizedDictReplayBuffer):
         :param env_indices: Environments, shape (B,).
         """
         starts = self.ep_start[batch_indices, env_indices]
+        own_steps = (batch_indices - starts) % self.buffer_size
         lengths = self.ep_length[batch_indices, env_indices]
-        if self.goal_selection_strategy is GoalSelectionStrategy.FINAL:
-            steps = lengths - 1
-        elif self.goal_selection_strategy is GoalSelectionStrategy.EPISODE:
-            steps = self.generator.integers(0, lengths)
-        else:
-            own_steps = (batch_indices - starts) % self.buffer_size
-            steps = self.generator.integers(own_steps, lengths)
+        steps = goal_steps(self.goal_selection_strategy, own_steps, lengths, self.generator)
         rows = (starts + steps) % self.buffer_size
         goals: NDArray[Any] = self.next_observations["achieved_goal"][rows, env_indices]
         return goals

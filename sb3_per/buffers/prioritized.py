@@ -1,6 +1,5 @@
 """Prioritized replay buffers for Stable-Baselines3."""
 
-import warnings
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -11,11 +10,13 @@ from numpy.typing import ArrayLike, NDArray
 from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_per.buffers.arguments import (
+    BATCHES_BEFORE_WARNING,
     as_slots,
     as_td_errors,
     check_update,
     compile_kernels,
     refuse_sample,
+    warn_without_updates,
 )
 from sb3_per.buffers.sampler_options import SamplerOptions
 from sb3_per.buffers.samples import PrioritizedReplayBufferSamples
@@ -23,12 +24,8 @@ from sb3_per.buffers.storage import SlotDictReplayBuffer, SlotReplayBuffer
 from sb3_per.buffers.upgrade import upgrade_buffer_state
 from sb3_per.prioritization.base import Prioritization
 from sb3_per.prioritization.sampler import PrioritizedSampler, SampledBatch
-from sb3_per.prioritization.sum_tree import IntArray
 from sb3_per.rules import require, require_fraction
 from sb3_per.signatures import explain_unknown_arguments, keyword_only
-
-# More than one sample before an update may be intended; this many batches without one hardly are.
-BATCHES_BEFORE_WARNING = 10
 
 
 class PrioritizedReplayBuffer(SamplerOptions, SlotReplayBuffer):
@@ -207,13 +204,6 @@ class PrioritizedReplayBuffer(SamplerOptions, SlotReplayBuffer):
         rule = f"stored priorities must be those of the {len(slots)} transitions in the buffer"
         require(fits, rule, f"{self.sampler.n_sampleable} priorities")
 
-    def _sampleable_slots(self) -> IntArray:
-        """Return the slots that storage says can be sampled, in order."""
-        slots = np.arange(self.n_stored)
-        if self.excluded_row is None:
-            return slots
-        return np.delete(slots, self.slots_of(self.excluded_row))
-
     def reset(self) -> None:
         """Empty the buffer. Its random generator continues; awaited TD errors will be late."""
         super().reset()
@@ -251,7 +241,7 @@ class PrioritizedReplayBuffer(SamplerOptions, SlotReplayBuffer):
         sampled = self.sampler.sample(batch_size, beta)
         self._batches_without_update += 1
         if self._batches_without_update == BATCHES_BEFORE_WARNING:
-            self._warn_without_updates()
+            warn_without_updates()
         return sampled
 
     def update_priorities(
@@ -297,16 +287,6 @@ class PrioritizedReplayBuffer(SamplerOptions, SlotReplayBuffer):
             self.sampler.remove(self.slots_of(n_added % self.buffer_size))
         self._n_handed_over = n_added
 
-    def _warn_without_updates(self) -> None:
-        warnings.warn(
-            f"{BATCHES_BEFORE_WARNING} batches were sampled, but update_priorities was not "
-            "called, so priorities are out of date. SB3's algorithms neither weight their loss nor "
-            "update priorities: use the algorithm of sb3_per instead (sb3_per.PERDQN for "
-            "DQN), or multiply the loss by batch.weights and call "
-            "buffer.update_priorities(batch.slots, td_errors) after each gradient step.",
-            stacklevel=4,
-        )
-
 
 class PrioritizedDictReplayBuffer(  # type: ignore[misc]  # sample: see PrioritizedReplayBuffer
     PrioritizedReplayBuffer, SlotDictReplayBuffer
@@ -316,6 +296,4 @@ class PrioritizedDictReplayBuffer(  # type: ignore[misc]  # sample: see Prioriti
 
 # The options that prioritization adds to those of the storage.
 _OF_STORAGE = keyword_only(SlotReplayBuffer.__init__)
-OPTION_NAMES = [
-    name for name in keyword_only(PrioritizedReplayBuffer.__init__) if name not in _OF_STORAGE
-]
+OPTION_NAMES = [n for n in keyword_only(PrioritizedReplayBuffer.__init__) if n not in _OF_STORAGE]

@@ -148,6 +148,13 @@ class SlotReplayBuffer(Ring, ReplayBuffer):
         """Return the slots of a row, shape (n_envs,)."""
         return np.arange(row * self.n_envs, (row + 1) * self.n_envs)
 
+    def _sampleable_slots(self) -> IntArray:
+        """Return the slots that can be sampled, in order."""
+        slots = np.arange(self.n_stored)
+        if self.excluded_row is None:
+            return slots
+        return np.delete(slots, self.slots_of(self.excluded_row))
+
     def add(
         self,
         obs: Any,

@@ -115,7 +115,7 @@ def test_a_start_of_ray_that_is_too_slow_is_tried_again(monkeypatch, told, n_sta
 
 
 class StuckRay:
-    """In place of Ray's module: calls wait for ever, and the cluster has some nodes."""
+    """Replaces Ray's module: no call ever ends, and the cluster has the given nodes."""
 
     def __init__(self, *nodes):
         self.nodes = lambda: [*nodes]
@@ -389,7 +389,7 @@ def test_a_call_that_ray_has_no_room_for_is_tried_again(connection, tmp_path, na
     from ray import exceptions
 
     pool = RayPool(ray_work.raise_once, RayOptions())
-    pool.submit("call", getattr(exceptions, name)("no room"), tmp_path / "note")
+    pool.submit("call", getattr(exceptions, name)("out of memory"), tmp_path / "note")
 
     events = [pool.collect() for _ in range(4)]
     assert [type(event) for event in events] == [Started, Lost, Started, Returned]

@@ -159,7 +159,7 @@ class RayPool:
         self._start(call)
 
     def _look_for_nodes(self) -> None:
-        """Find out whether calls wait for a node that the cluster has yet to start, or for ever."""
+        """Raise RayError if no node can take the calls; tell if the cluster may still start one."""
         if self._usable_nodes() - self._refused.keys():
             self._has_told_of_waiting = False
         elif self._refused:
