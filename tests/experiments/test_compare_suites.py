@@ -157,6 +157,14 @@ def test_overrides_reach_into_mappings_and_replace_all_else():
     assert base["net"]["width"] == 8
 
 
+def test_a_dict_within_a_list_or_a_mapping_of_text_is_read_too():
+    text = "dict(a=[dict(b=1)], c={'d': dict(e=2)})"
+
+    top = overlaid({"kwargs": text}, {"kwargs": {"f": 3}})
+
+    assert top == {"kwargs": {"a": [{"b": 1}], "c": {"d": {"e": 2}}, "f": 3}}
+
+
 @pytest.mark.parametrize(
     "text", ["dict(a=1, b=dict(c=[2], d={3: 4}))", " {'a': 1, 'b': {'c': [2], 'd': {3: 4}}}"]
 )

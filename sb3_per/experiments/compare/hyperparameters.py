@@ -106,7 +106,7 @@ def overlaid(
 
 def _evaluated(text: str, path: tuple[str, ...]) -> Any:
     try:
-        value = _literal(ast.parse(text.strip(), mode="eval").body)
+        value = ast.literal_eval(_WithoutCalls().visit(ast.parse(text.strip(), mode="eval")))
     except (SyntaxError, TypeError, ValueError):
         value = None
     if not isinstance(value, Mapping):
@@ -114,13 +114,16 @@ def _evaluated(text: str, path: tuple[str, ...]) -> Any:
     return value
 
 
-def _literal(node: ast.expr) -> Any:
-    """Return what an expression stands for; ``dict(a=1)`` is a literal, too."""
-    if not (isinstance(node, ast.Call) and ast.unparse(node.func) == "dict") or node.args:
-        return ast.literal_eval(node)
-    if any(each.arg is None for each in node.keywords):
-        raise ValueError("dict(**mapping) is no literal")
-    return {each.arg: _literal(each.value) for each in node.keywords}
+class _WithoutCalls(ast.NodeTransformer):
+    """Turns ``dict(a=1)`` into ``{"a": 1}``, which is a literal, at any depth."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        names = [ast.Constant(each.arg) for each in node.keywords]
+        is_dict = isinstance(node.func, ast.Name) and node.func.id == "dict"
+        if not is_dict or node.args or any(name.value is None for name in names):
+            return node
+        return ast.Dict(keys=list(names), values=[each.value for each in node.keywords])
 
 
 def multiplied(
