@@ -13,9 +13,8 @@ Strata = Sequence[FloatArray]
 # From strata, (..., n_runs) each, to values, (...,).
 Statistic = Callable[..., FloatArray]
 
-LEAST_RUNS = (
-    5  # in an environment; with fewer runs, resampling gives intervals that are far too narrow
-)
+# In an environment; with fewer runs, resampling gives intervals that are far too narrow.
+LEAST_RUNS = 5
 
 _N_RESAMPLES = 5000
 _SEED = 0  # a report is a function of its results
