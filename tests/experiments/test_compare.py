@@ -123,6 +123,10 @@ def small(tmp_path):
     return tmp_path
 
 
+# One process of pytest-xdist makes the run of `ran`, and has all tests that look at it.
+LOOKS_AT_THE_RUN = pytest.mark.xdist_group("ran")
+
+
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory):
     """A folder with a run of three cells, of which one fails, and what it printed."""
@@ -132,6 +136,7 @@ def ran(tmp_path_factory):
 
 
 @pytest.mark.slow
+@LOOKS_AT_THE_RUN
 def test_a_failing_cell_is_told_with_its_traceback_and_the_others_finish(ran):
     folder, printed = ran
 
@@ -144,6 +149,7 @@ def test_a_failing_cell_is_told_with_its_traceback_and_the_others_finish(ran):
 
 
 @pytest.mark.slow
+@LOOKS_AT_THE_RUN
 def test_a_result_holds_returns_over_time_cost_versions_and_exact_hyperparameters(ran):
     folder, _ = ran
     result = result_of(folder, "per")
@@ -168,6 +174,7 @@ def test_a_result_holds_returns_over_time_cost_versions_and_exact_hyperparameter
 
 
 @pytest.mark.slow
+@LOOKS_AT_THE_RUN
 def test_variants_start_from_equal_networks_and_are_evaluated_on_equal_episodes(ran):
     folder, _ = ran
     dqn, per = (result_of(folder, variant)["evaluations"]["returns"] for variant in ("dqn", "per"))
@@ -182,6 +189,7 @@ def test_variants_start_from_equal_networks_and_are_evaluated_on_equal_episodes(
 
 
 @pytest.mark.slow
+@LOOKS_AT_THE_RUN
 def test_a_report_of_real_runs_says_what_is_missing(ran, capsys):
     folder, _ = ran
 
@@ -195,6 +203,7 @@ def test_a_report_of_real_runs_says_what_is_missing(ran, capsys):
 
 
 @pytest.mark.slow
+@LOOKS_AT_THE_RUN
 @pytest.mark.filterwarnings("ignore")  # RL-Zoo's own
 @pytest.mark.parametrize(
     ("command", "expected"),
@@ -223,6 +232,7 @@ def test_rl_zoos_plots_show_the_run_folder(ran, command, expected, monkeypatch, 
 
 
 @pytest.mark.slow
+@LOOKS_AT_THE_RUN
 def test_enjoy_plays_an_agent_of_the_run_folder(ran):
     folder, _ = ran
     agent = ("--algo", "per_dqn", "--env", "CartPole-v1", "-f", "out/per", "--exp-id", "1")
@@ -233,6 +243,7 @@ def test_enjoy_plays_an_agent_of_the_run_folder(ran):
 
 
 @pytest.mark.slow
+@LOOKS_AT_THE_RUN
 def test_promises_of_trained_networks_stand_beside_what_they_earn(ran, capsys):
     folder, _ = ran
 
@@ -271,6 +282,7 @@ def wait_for_a_policy_of(folder, variant):
 
 
 @pytest.mark.slow
+@LOOKS_AT_THE_RUN
 @IN_PROC
 def test_a_run_that_was_killed_trains_no_cell_on_and_ends_with_what_an_undisturbed_one_has(
     ran, tmp_path

@@ -288,15 +288,10 @@ def test_more_steps_of_a_return_than_are_stored_take_no_memory_for_them(path):
 
 
 @pytest.mark.slow
-def test_no_kernel_reads_or_writes_beyond_an_array_for_a_hundred_changed_files(tmp_path):
-    """Kernels check no bounds; numba compiles them so that they do, into a cache of its own."""
+def test_no_kernel_reads_or_writes_beyond_an_array_for_a_hundred_changed_files():
+    """Compiled kernels check no bounds. Python does, in the same kernels without numba."""
     tests = "changed_anywhere_is_refused_or_whole or cannot_have_written"
-    environment = {
-        **os.environ,
-        "NUMBA_BOUNDSCHECK": "1",
-        "NUMBA_CACHE_DIR": str(tmp_path),
-        "FUZZ_CASES": "100",
-    }
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1", "FUZZ_CASES": "100"}
 
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", __file__, "-k", tests]
     result = subprocess.run(
@@ -304,7 +299,6 @@ def test_no_kernel_reads_or_writes_beyond_an_array_for_a_hundred_changed_files(t
     )
 
     assert result.returncode == 0, result.stdout
-    assert [*tmp_path.glob("**/*.nbi")]
 
 
 @given(data=st.data())
