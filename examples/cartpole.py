@@ -22,10 +22,10 @@ VARIANTS = {"proportional": {}, "rank": {"prioritization": "rank", "alpha": 0.7}
 def main(seed: int = 0, variant: str = "proportional", steps: int = 50_000) -> tuple[float, float]:
     buffer = {"weight_normalization": "mean", **VARIANTS[variant]}
     model = PERDQN("MlpPolicy", "CartPole-v1", seed=seed, replay_buffer_kwargs=buffer, **SETTINGS)
-    choosing, fresh = (make_vec_env("CartPole-v1", 20, seed + 10_000 * n) for n in (1, 2))
+    choosing, fresh = (make_vec_env("CartPole-v1", 100, seed + 10_000 * n) for n in (1, 2))
     with TemporaryDirectory() as folder:
         saving = {"best_model_save_path": folder, "verbose": 0}
-        keep = EvalCallback(choosing, n_eval_episodes=20, eval_freq=steps // 20, **saving)
+        keep = EvalCallback(choosing, n_eval_episodes=100, eval_freq=steps // 20, **saving)
         model.learn(steps, callback=keep, progress_bar=True)
         kept = PERDQN.load(f"{folder}/best_model", device="cpu")
     last, best = (evaluate_policy(each, fresh, 100)[0] for each in (model, kept))
