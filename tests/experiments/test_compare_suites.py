@@ -64,7 +64,7 @@ def test_our_suites_are_there():
 @pytest.mark.parametrize("name", suite_file.names())
 def test_rl_zoo_knows_all_that_a_suite_of_ours_names(name):
     if name.startswith("continuous"):
-        pytest.importorskip("mujoco", reason="two of the tasks need it")
+        pytest.importorskip("mujoco", reason="Hopper needs it")
     zoo.register()
 
     check_with_zoo(suite_file.load(name), name)
