@@ -21,7 +21,8 @@ from sb3_per.signatures import explain_unknown_arguments
 class PERDQN(PrioritizedAlgorithm, DQN):
     """
     Deep Q-Network with prioritized experience replay (Schaul et al. 2016,
-    https://arxiv.org/abs/1511.05952, algorithm 1; their Double Q-learning is an option).
+    https://arxiv.org/abs/1511.05952, algorithm 1). Double Q-learning, which the paper uses, is an
+    option.
 
     Each gradient step samples a batch by priority, weights its Huber loss by the
     importance-sampling weights, and passes the new TD errors to the buffer. Everything else is as
@@ -29,11 +30,12 @@ class PERDQN(PrioritizedAlgorithm, DQN):
     torch's fused Adam, which is the same formula, rounded differently; turn it off with
     ``policy_kwargs=dict(optimizer_kwargs=dict(fused=False))``.
 
-    The arguments of ``DQN`` come first, in its order, and mean the same. ``replay_buffer_kwargs``
-    takes the options of ``PrioritizedReplayBuffer``; ``n_steps`` and ``gamma`` reach the buffer.
+    The arguments of ``DQN`` come first, in its order, and mean the same.
+    ``replay_buffer_kwargs`` takes the options of ``PrioritizedReplayBuffer``; the buffer gets
+    ``n_steps`` and ``gamma`` from the algorithm.
 
     :param beta_initial: Exponent of the importance-sampling weights at the start, in [0, 1].
-    :param beta_final: The same at the end of the annealing, in [0, 1].
+    :param beta_final: The exponent at the end of the annealing, in [0, 1].
     :param beta_fraction: Part of the training over which beta moves linearly, in (0, 1].
     :param double_q: Use Double Q-learning (van Hasselt et al. 2016): the online network chooses the
         next action, the target network evaluates it.

@@ -43,7 +43,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
 
     :param args: The arguments of the algorithm of SB3.
     :param beta_initial: Exponent of the importance-sampling weights at the start, in [0, 1].
-    :param beta_final: The same at the end of the annealing, in [0, 1].
+    :param beta_final: The exponent at the end of the annealing, in [0, 1].
     :param beta_fraction: Part of the training over which beta moves linearly, in (0, 1].
     :param kwargs: The arguments of the algorithm of SB3.
     :raises ValueError: for an argument out of its range or a replay buffer without priorities.

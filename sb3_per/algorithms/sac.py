@@ -24,13 +24,13 @@ class PERSAC(PrioritizedSquaredLossAlgorithm, SAC):
     weights.
 
     The arguments of ``SAC`` come first, in its order, and mean the same.
-    ``replay_buffer_kwargs`` takes the options of ``PrioritizedReplayBuffer``; ``n_steps`` and
-    ``gamma`` reach the buffer.
+    ``replay_buffer_kwargs`` takes the options of ``PrioritizedReplayBuffer``; the buffer gets
+    ``n_steps`` and ``gamma`` from the algorithm.
 
     :param beta_initial: Exponent of the importance-sampling weights at the start, in [0, 1].
-    :param beta_final: The same at the end of the annealing, in [0, 1].
+    :param beta_final: The exponent at the end of the annealing, in [0, 1].
     :param beta_fraction: Part of the training over which beta moves linearly, in (0, 1].
-    :param loss: ``"mse"``, the base's squared loss, or ``"huber"``: the same up to a threshold of
+    :param loss: ``"mse"`` is the base's squared loss. ``"huber"`` is the same up to a threshold of
         abs(TD error), then linear. The threshold is 1, or LAP's with ``prioritization="lap"``.
     :raises ValueError: for an unknown argument, a value out of range, or a replay buffer without
         priorities.

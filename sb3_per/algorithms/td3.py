@@ -23,13 +23,13 @@ class PERTD3(PrioritizedSquaredLossAlgorithm, TD3):
     without weights. ``train/critic_loss`` is logged as in SB3, without weights.
 
     The arguments of ``TD3`` come first, in its order, and mean the same.
-    ``replay_buffer_kwargs`` takes the options of ``PrioritizedReplayBuffer``; ``n_steps`` and
-    ``gamma`` reach the buffer.
+    ``replay_buffer_kwargs`` takes the options of ``PrioritizedReplayBuffer``; the buffer gets
+    ``n_steps`` and ``gamma`` from the algorithm.
 
     :param beta_initial: Exponent of the importance-sampling weights at the start, in [0, 1].
-    :param beta_final: The same at the end of the annealing, in [0, 1].
+    :param beta_final: The exponent at the end of the annealing, in [0, 1].
     :param beta_fraction: Part of the training over which beta moves linearly, in (0, 1].
-    :param loss: ``"mse"``, the base's squared loss, or ``"huber"``: the same up to a threshold of
+    :param loss: ``"mse"`` is the base's squared loss. ``"huber"`` is the same up to a threshold of
         abs(TD error), then linear. The threshold is 1, or LAP's with ``prioritization="lap"``.
     :raises ValueError: for an unknown argument, a value out of range, or a replay buffer without
         priorities.
@@ -107,17 +107,18 @@ class PERDDPG(PrioritizedSquaredLossAlgorithm, DDPG):
     """
     Deep Deterministic Policy Gradient with prioritized experience replay.
 
-    The loss of the critic is weighted by the importance-sampling weights. The actor learns from the
-    same batch without weights. ``train/critic_loss`` is logged as in SB3, without weights.
+    The loss of the critic is weighted by the importance-sampling weights; a transition's priority
+    comes from abs(TD error). The actor learns from the same batch without weights.
+    ``train/critic_loss`` is logged as in SB3, without weights.
 
     The arguments of ``DDPG`` come first, in its order, and mean the same.
-    ``replay_buffer_kwargs`` takes the options of ``PrioritizedReplayBuffer``; ``n_steps`` and
-    ``gamma`` reach the buffer.
+    ``replay_buffer_kwargs`` takes the options of ``PrioritizedReplayBuffer``; the buffer gets
+    ``n_steps`` and ``gamma`` from the algorithm.
 
     :param beta_initial: Exponent of the importance-sampling weights at the start, in [0, 1].
-    :param beta_final: The same at the end of the annealing, in [0, 1].
+    :param beta_final: The exponent at the end of the annealing, in [0, 1].
     :param beta_fraction: Part of the training over which beta moves linearly, in (0, 1].
-    :param loss: ``"mse"``, the base's squared loss, or ``"huber"``: the same up to a threshold of
+    :param loss: ``"mse"`` is the base's squared loss. ``"huber"`` is the same up to a threshold of
         abs(TD error), then linear. The threshold is 1, or LAP's with ``prioritization="lap"``.
     :raises ValueError: for an unknown argument, a value out of range, or a replay buffer without
         priorities.

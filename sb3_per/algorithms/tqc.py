@@ -25,11 +25,11 @@ class PERTQC(PrioritizedQuantileAlgorithm, TQC):
     batch without weights. ``train/critic_loss`` is logged as in sb3-contrib, without weights.
 
     The arguments of ``TQC`` come first, in its order, and mean the same.
-    ``replay_buffer_kwargs`` takes the options of ``PrioritizedReplayBuffer``; ``n_steps`` and
-    ``gamma`` reach the buffer.
+    ``replay_buffer_kwargs`` takes the options of ``PrioritizedReplayBuffer``; the buffer gets
+    ``n_steps`` and ``gamma`` from the algorithm.
 
     :param beta_initial: Exponent of the importance-sampling weights at the start, in [0, 1].
-    :param beta_final: The same at the end of the annealing, in [0, 1].
+    :param beta_final: The exponent at the end of the annealing, in [0, 1].
     :param beta_fraction: Part of the training over which beta moves linearly, in (0, 1].
     :raises ValueError: for an unknown argument, a value out of range, or a replay buffer without
         priorities.

@@ -32,10 +32,10 @@ class PrioritizedHerReplayBuffer(HerReplayBuffer, PrioritizedDictReplayBuffer):
     A ``HerReplayBuffer`` that samples transitions by priority, for the prioritized algorithms.
 
     The priority belongs to the stored transition, whatever goal it was replayed with: a TD error
-    computed with a new goal also decides how often the transition is replayed with its own.
+    computed with a new goal also decides how often the transition is replayed with its own goal.
 
-    A transition can be sampled when its episode has ended, and until the episode's first transition
-    is overwritten. Which part of a batch gets new goals does not depend on priority. As in
+    A transition can be sampled after its episode has ended, until the episode's first transition is
+    overwritten. Which part of a batch gets new goals does not depend on priority. As in
     ``HerReplayBuffer``, it is the last ``int(her_ratio * batch_size)`` transitions of the batch.
 
     All random numbers, including those for goals, come from the buffer's own generator, which is
@@ -240,7 +240,7 @@ class PrioritizedHerReplayBuffer(HerReplayBuffer, PrioritizedDictReplayBuffer):
             self.env = env
 
     def reset(self) -> None:
-        """Empty the buffer. Its random generator continues; awaited TD errors will be late."""
+        """Empty the buffer; TD errors of earlier batches are dropped. The generator continues."""
         super().reset()
         self.ep_length[:] = 0
         self._current_ep_start[:] = self.pos

@@ -33,8 +33,8 @@ class PrioritizedReplayBuffer(SamplerOptions, SlotReplayBuffer):
     A ``ReplayBuffer`` that samples transitions by priority (Schaul et al. 2016,
     https://arxiv.org/abs/1511.05952).
 
-    A transition is stored in a slot: ``row * n_envs + env``. Invariant: a slot that must not be
-    sampled (never written, or the write head of memory-optimised storage) has probability 0.
+    A transition is stored in a slot: ``row * n_envs + env``. A slot that must not be sampled (never
+    written, or the write head of memory-optimised storage) has probability 0.
 
     Stratified batches are sorted, by slot or by rank: shuffle a batch before you split it.
 
@@ -51,15 +51,17 @@ class PrioritizedReplayBuffer(SamplerOptions, SlotReplayBuffer):
         observations raise a ``ValueError`` in ``add``. Not with ``optimize_memory_usage``.
     :param prioritization: ``"proportional"``: P(i) from abs(TD error)^alpha; ``"rank"``: from its
         rank; ``"lap"``: from max(abs(TD error), threshold)^alpha (see
-        ``sb3_per.prioritization.lap``); or a class of your own that obeys
+        ``sb3_per.prioritization.lap``); or a class of your own with the methods of
         ``sb3_per.prioritization.base.Prioritization``.
-    :param prioritization_kwargs: Options of that prioritization alone, such as ``threshold``.
+    :param prioritization_kwargs: Options of that prioritization alone, such as LAP's
+        ``threshold``.
     :param alpha: How much prioritization, in [0, 1]; 0 is uniform sampling.
     :param beta: Exponent of the importance-sampling weights, in [0, 1]. It is an attribute, and an
         algorithm changes it during training.
     :param eps: Added to abs(TD error), > 0.
-    :param td_error_clip: Upper bound of abs(TD error), before eps. ``"loss"``, the threshold of the
-        algorithm's Huber loss, only works in an algorithm's ``replay_buffer_kwargs``.
+    :param td_error_clip: Upper bound of abs(TD error), before eps; None for no bound. In an
+        algorithm's ``replay_buffer_kwargs``, ``"loss"`` stands for the threshold of its Huber loss,
+        and for None if its loss has no threshold.
     :param uniform_share: The part of each batch that is sampled uniformly, in [0, 1]; needs
         ``replacement=True``. The weights use the probability under the mixture, P(i) = share / N +
         (1 - share) p_i^alpha / sum, so without normalization they are at most share^-beta.
@@ -205,7 +207,7 @@ class PrioritizedReplayBuffer(SamplerOptions, SlotReplayBuffer):
         require(fits, rule, f"{self.sampler.n_sampleable} priorities")
 
     def reset(self) -> None:
-        """Empty the buffer. Its random generator continues; awaited TD errors will be late."""
+        """Empty the buffer; TD errors of earlier batches are dropped. The generator continues."""
         super().reset()
         self._n_handed_over = self.n_added
         self.sampler.clear()
