@@ -42,6 +42,10 @@ def used_configuration(folder, run=RUN):
     return yaml.load((folder / run / "CartPole-v1" / "config.yml").read_text(), yaml.UnsafeLoader)
 
 
+# One process of pytest-xdist trains the agent of `trained`, and has all tests that look at it.
+LOOKS_AT_THE_AGENT = pytest.mark.xdist_group("trained")
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """A folder with a run of 1500 steps, evaluated twice, and what it printed."""
@@ -125,6 +129,7 @@ def test_configs_tells_where_the_files_are(capsys):
 
 
 @pytest.mark.slow
+@LOOKS_AT_THE_AGENT
 def test_training_uses_our_file_and_leaves_a_whole_run_folder(trained):
     folder, printed = trained
 
@@ -138,6 +143,7 @@ def test_training_uses_our_file_and_leaves_a_whole_run_folder(trained):
 
 
 @pytest.mark.slow
+@LOOKS_AT_THE_AGENT
 @pytest.mark.parametrize("which", [[], ["--load-best"]])
 def test_enjoy_plays_what_was_trained(trained, which):
     folder, _ = trained
@@ -149,6 +155,7 @@ def test_enjoy_plays_what_was_trained(trained, which):
 
 
 @pytest.mark.slow
+@LOOKS_AT_THE_AGENT
 def test_a_best_model_continues_with_options_of_the_command_line(trained):
     folder, _ = trained
     options = ("-params", "learning_starts:0", "beta_initial:0.7", "-i", RUN / "best_model.zip")
