@@ -116,12 +116,22 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             {"n_steps": self.n_steps, "gamma": self.gamma},
         )
         if options.get("td_error_clip") == "loss":
-            options["td_error_clip"] = self.loss_threshold
+            options["td_error_clip"] = self._required_threshold()
         self.replay_buffer_kwargs, self.n_steps = {**options, "beta": self.beta_initial}, 1
         try:
             super()._setup_model()
         finally:
             self.replay_buffer_kwargs, self.n_steps = given
+
+    def _required_threshold(self) -> float:
+        threshold = self.loss_threshold
+        if threshold is None:
+            raise ValueError(
+                "td_error_clip must be a number or None if the loss has no threshold, got 'loss': "
+                "PERDQN's loss has one, and that of PERSAC, PERTD3, PERDDPG and PERCrossQ with "
+                f"loss='huber', but not that of this {type(self).__name__}"
+            )
+        return threshold
 
     def _setup_learn(
         self,

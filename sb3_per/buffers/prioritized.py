@@ -60,8 +60,8 @@ class PrioritizedReplayBuffer(SamplerOptions, SlotReplayBuffer):
         algorithm changes it during training.
     :param eps: Added to abs(TD error), > 0.
     :param td_error_clip: Upper bound of abs(TD error), before eps; None for no bound. In an
-        algorithm's ``replay_buffer_kwargs``, ``"loss"`` stands for the threshold of its Huber loss,
-        and for None if its loss has no threshold.
+        algorithm's ``replay_buffer_kwargs``, ``"loss"`` stands for the threshold of its Huber loss;
+        a loss without a threshold needs a number.
     :param uniform_share: The part of each batch that is sampled uniformly, in [0, 1]; needs
         ``replacement=True``. The weights use the probability under the mixture, P(i) = share / N +
         (1 - share) p_i^alpha / sum, so without normalization they are at most share^-beta.

@@ -90,7 +90,12 @@ def test_priorities_can_be_clipped_at_the_losss_threshold(kind):
     options = {"replay_buffer_kwargs": {"td_error_clip": "loss"}}
 
     assert make(kind, loss="huber", **options).replay_buffer.prioritization.td_error_clip == 1.0
-    assert make(kind, **options).replay_buffer.prioritization.td_error_clip > 1e38
+
+
+@pytest.mark.parametrize("kind", [*SQUARED, PERQRDQN, PERTQC], ids=lambda kind: kind.__name__)
+def test_priorities_cannot_be_clipped_where_the_loss_has_no_threshold(kind):
+    with pytest.raises(ValueError, match=f"no threshold, got 'loss'.* of this {kind.__name__}"):
+        make(kind, replay_buffer_kwargs={"td_error_clip": "loss"})
 
 
 @EACH
