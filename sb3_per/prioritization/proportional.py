@@ -24,8 +24,6 @@ class Proportional(TDErrorPrioritization):
     def __init__(self, n_slots: int, **options: Any) -> None:
         super().__init__(**options)
         self._tree = SumTree(n_slots)
-        if self.new_priority == "max_stored":
-            self._tree.track()
 
     def insert(self, slots: IntArray) -> None:
         """Insert new transitions with the largest priority, so that they are sampled soon."""

@@ -49,7 +49,7 @@ TESTS = {
     "prioritization/pending_updates": "buffers/test_prioritized_buffer buffers/test_faults",
     "buffers/n_step": "buffers/test_storage",
     "buffers/arguments": "buffers/test_prioritized_buffer",
-    "buffers/storage": "buffers/test_storage buffers/test_prioritized_buffer"
+    "buffers/storage": "buffers/test_storage buffers/test_frames buffers/test_prioritized_buffer"
     " saving/test_buffer_files",
     "buffers/prioritized": "buffers/test_prioritized_buffer saving/test_buffer_files",
     "buffers/frames": "buffers/test_frames",
