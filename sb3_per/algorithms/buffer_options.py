@@ -1,5 +1,6 @@
 """The replay buffer of an algorithm: its class and its options."""
 
+import os
 import warnings
 from collections.abc import Iterable
 from typing import Any
@@ -111,6 +112,18 @@ def complete_options(
         agrees = name not in decided or value == decided[name]
         require(agrees, f"{rule}={decided.get(name)}", value)
     return {**given, **decided}
+
+
+def require_prioritized(method: str, buffer: object) -> None:
+    """
+    Raise ValueError unless a buffer has priorities.
+
+    :param method: The name of the method that needs the buffer.
+    """
+    rule = f"{method} needs a buffer with priorities"
+    is_path = isinstance(buffer, str | os.PathLike)
+    rule += " (load_buffer reads a file of save_buffer)" if is_path else ""
+    require(isinstance(buffer, PrioritizedReplayBuffer), rule, type(buffer).__name__)
 
 
 def require_matching_buffer(buffer: PrioritizedReplayBuffer, model: OffPolicyAlgorithm) -> None:

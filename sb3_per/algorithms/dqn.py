@@ -115,25 +115,30 @@ class PERDQN(PrioritizedAlgorithm, DQN):
 
     def _setup_model(self) -> None:
         require_bool("double_q", self.double_q)
-        self._prefer_fused_adam()
-        super()._setup_model()
+        # The user's dict stays as it is: SB3 compares it with the policy_kwargs given to `load`.
+        given = self.policy_kwargs
+        self.policy_kwargs = self._with_fused_adam(given)
+        try:
+            super()._setup_model()
+        finally:
+            self.policy_kwargs = given
 
-    def _prefer_fused_adam(self) -> None:
+    def _with_fused_adam(self, policy_kwargs: dict[str, Any]) -> dict[str, Any]:
         """
         Let Adam and AdamW update all parameters in one kernel, unless the user chose otherwise.
 
         It is the same formula, rounded differently; for small networks a step takes a third of the
-        time. The user's dicts stay as they are.
+        time.
         """
         # A policy class without an argument `optimizer_class` keeps its optimizer, whatever it is.
         parameter = inspect.signature(self.policy_class.__init__).parameters.get("optimizer_class")
-        optimizer = self.policy_kwargs.get("optimizer_class", parameter and parameter.default)
-        options = self.policy_kwargs.get("optimizer_kwargs") or {}
+        optimizer = policy_kwargs.get("optimizer_class", parameter and parameter.default)
+        options = policy_kwargs.get("optimizer_kwargs") or {}
         is_adam = optimizer in (th.optim.Adam, th.optim.AdamW)
         has_kernel = is_adam and self.device.type in ("cpu", "cuda")
-        if has_kernel and not (options.get("foreach") or options.get("differentiable")):
-            options = {"fused": True, **options}
-            self.policy_kwargs = {**self.policy_kwargs, "optimizer_kwargs": options}
+        if not has_kernel or options.get("foreach") or options.get("differentiable"):
+            return policy_kwargs
+        return {**policy_kwargs, "optimizer_kwargs": {"fused": True, **options}}
 
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
         """Take gradient steps as ``DQN.train`` does, on batches sampled by priority."""

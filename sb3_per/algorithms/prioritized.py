@@ -1,7 +1,6 @@
 """The base of all prioritized algorithms: it keeps their buffer and the schedule of beta."""
 
 import io
-import os
 import pathlib
 import pickle
 import warnings
@@ -18,6 +17,7 @@ from sb3_per.algorithms.buffer_options import (
     complete_options,
     refuse_buffer_options,
     require_matching_buffer,
+    require_prioritized,
     resolve_buffer_class,
 )
 from sb3_per.algorithms.metrics import Metrics
@@ -141,6 +141,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         *args: Any,
         **kwargs: Any,
     ) -> tuple[int, BaseCallback]:
+        require_prioritized("learn", getattr(self, "replay_buffer", None))
         # SB3 resets the environments on this condition, and leaves no other trace of the reset.
         is_reset = reset_num_timesteps or self._last_obs is None
         ready = super()._setup_learn(
@@ -223,10 +224,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         :raises ValueError: if the buffer has no priorities or does not fit the model; the model
             keeps its own buffer then.
         """
-        rule = "use_replay_buffer needs a buffer with priorities"
-        is_path = isinstance(buffer, str | os.PathLike)
-        rule += " (load_buffer reads a file of save_buffer)" if is_path else ""
-        require(isinstance(buffer, PrioritizedReplayBuffer), rule, type(buffer).__name__)
+        require_prioritized("use_replay_buffer", buffer)
         require_matching_buffer(buffer, self)
         buffer.device = self.device
         if self._last_obs is not None and buffer is not self.replay_buffer:
@@ -253,6 +251,13 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         # it loses the last next observation when the next episode begins.
         if buffer.n_steps > 1 or buffer.optimize_memory_usage:
             buffer.end_episodes()
+
+    def set_env(self, env: GymEnv, force_reset: bool = True) -> None:
+        """Continue with other environments, as SB3 does; hindsight replay uses them, too."""
+        super().set_env(env, force_reset)
+        buffer: Any = getattr(self, "replay_buffer", None)  # users may delete it to save memory
+        if isinstance(buffer, PrioritizedHerReplayBuffer):
+            buffer.continue_with(self.env)
 
     def set_random_seed(self, seed: int | None = None) -> None:
         """Set all seeds as SB3 does, and seed the buffer's random generator."""

@@ -777,6 +777,17 @@ def test_set_env_and_predict_work_as_with_dqn():
     assert state is None
 
 
+@pytest.mark.parametrize("replaced", [None, ReplayBuffer(9, BOX, TWO_ACTIONS)])
+def test_a_buffer_without_priorities_that_was_put_in_by_hand_is_refused(replaced):
+    model = make().learn(20)
+    model.replay_buffer = replaced
+
+    with pytest.raises(ValueError, match=f"with priorities, got '{type(replaced).__name__}'"):
+        model.learn(20)
+
+    assert model.num_timesteps == 20
+
+
 def test_td_errors_that_are_not_finite_stop_the_training_before_the_network_is_spoiled():
     model = ready(make())
     model.replay_buffer.rewards[:] = np.nan

@@ -365,6 +365,16 @@ def test_a_buffer_of_another_run_computes_rewards_with_the_new_environments():
     second.learn(20)
 
 
+def test_rewards_for_new_goals_come_from_the_environments_of_set_env():
+    trained, other = model().learn(50), model()
+
+    trained.set_env(other.get_env())
+
+    assert trained.replay_buffer.env is trained.get_env() is other.get_env()
+    assert trained.replay_buffer.n_sampleable == 50  # the running episodes count as truncated
+    trained.learn(20, reset_num_timesteps=False)
+
+
 def test_a_second_training_begins_with_new_episodes():
     trained = model(n_envs=1).learn(50)
 
