@@ -52,7 +52,7 @@ def refuse_unknown(
         if name not in known:
             similar = difflib.get_close_matches(name, public, n=1)
             question = f"did you mean {similar[0]!r}? " if similar else ""
-            listed = ", ".join(public)
+            listed = ", ".join(public) or "no options"
             raise ValueError(f"{complaint} {name!r}: {question}It takes {listed}")
 
 

@@ -95,11 +95,14 @@ def refuse_sample(batch_size: int, n_sampleable: int, most: int, replacement: bo
     :param most: How many transitions can be sampled when the buffer is full.
     """
     require(batch_size >= 1, "batch_size must be at least 1", batch_size)
-    n_needed, remedy = 1, ""
+    n_needed = 1 if replacement else batch_size
+    rule = f"this sample needs at least {n_needed} transitions that can be sampled"
     if not replacement:
-        larger = "learning_starts" if batch_size <= most else "buffer_size"
-        n_needed, remedy = batch_size, f" with replacement=False (a larger {larger} helps)"
-    rule = f"this sample needs at least {n_needed} transitions that can be sampled{remedy}"
+        rule += " with replacement=False"
+    if n_needed > most:
+        rule += " (a larger buffer_size helps)"
+    elif not replacement:
+        rule += " (a larger learning_starts helps)"
     raise ValueError(f"{rule}, got {n_sampleable}")
 
 

@@ -61,6 +61,7 @@ class SlotReplayBuffer(Ring, ReplayBuffer):
         gamma: float = 0.99,
         n_stack: int = 1,
     ) -> None:
+        require_whole("buffer_size", buffer_size)
         require_whole("n_steps", n_steps)
         require_whole("n_stack", n_stack)
         require_fraction("gamma", gamma)

@@ -19,6 +19,11 @@ LARGEST_TD_ERROR = float(np.finfo(np.float32).max)
 DEFAULT_EPS = 1e-6
 
 
+def require_priority(name: str, value: Any) -> None:
+    """Raise ValueError unless the value can be a priority: positive, and finite in float32."""
+    require_positive(name, value, LARGEST_TD_ERROR, "be positive and finite in float32")
+
+
 class Prioritization(Protocol):
     """
     Decides how often each slot is sampled. It knows slots and TD errors, but not transitions.
@@ -122,7 +127,7 @@ class TDErrorPrioritization:
         require_fraction("alpha", alpha)
         positive = {"eps": eps, "td_error_clip": clip, "initial_priority": initial_priority}
         for name, value in positive.items():
-            require_positive(name, value, LARGEST_TD_ERROR, "be positive and finite in float32")
+            require_priority(name, value)
         choices = ("max_seen", "max_stored")
         require(new_priority in choices, f"new_priority must be one of {choices}", new_priority)
         self.alpha = float(alpha)

@@ -3,9 +3,9 @@
 import sys
 from typing import Any
 
-from sb3_per.prioritization.base import DEFAULT_EPS, LARGEST_TD_ERROR
+from sb3_per.prioritization.base import DEFAULT_EPS, require_priority
 from sb3_per.prioritization.proportional import Proportional
-from sb3_per.rules import require, require_positive
+from sb3_per.rules import require
 
 
 class LossAdjusted(Proportional):
@@ -21,16 +21,25 @@ class LossAdjusted(Proportional):
     :param n_slots: Number of slots.
     :param threshold: Lower bound of priorities, and the threshold of the loss, > 0.
     :param options: As for ``Proportional``. ``eps`` is below the threshold and has no effect, so
-        any value except the default raises an error.
+        any value except the default raises an error. ``td_error_clip`` must be above the threshold.
     """
 
     def __init__(self, n_slots: int, *, threshold: float = 1.0, **options: Any) -> None:
         rule = f"eps must stay at {DEFAULT_EPS} with prioritization='lap': it has no effect there"
         require(options.get("eps", DEFAULT_EPS) == DEFAULT_EPS, rule, options.get("eps"))
-        is_finite = "be positive and finite in float32"
-        require_positive("threshold", threshold, LARGEST_TD_ERROR, is_finite)
-        initial_priority = max(threshold, options.pop("initial_priority", 1.0))
+        require_priority("threshold", threshold)
+        initial_priority = options.get("initial_priority", 1.0)
+        require_priority("initial_priority", initial_priority)
+        clip = options.get("td_error_clip")
+        if clip is not None:
+            require_priority("td_error_clip", clip)
+            rule = f"td_error_clip must be above LAP's threshold {threshold}, or all priorities "
+            rule += "would be equal (LAP needs no td_error_clip)"
+            require(clip > threshold, rule, clip)
         # The smallest number above 0 changes no TD error that it is added to.
-        options |= {"initial_priority": initial_priority, "eps": sys.float_info.min}
+        options |= {
+            "initial_priority": max(threshold, initial_priority),
+            "eps": sys.float_info.min,
+        }
         super().__init__(n_slots, **options)
         self.floor = float(threshold)

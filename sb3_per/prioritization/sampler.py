@@ -15,6 +15,7 @@ from sb3_per.prioritization.sampling import SampledSlots, SamplingScheme
 from sb3_per.prioritization.sum_tree import FloatArray, IntArray
 from sb3_per.prioritization.uniform import InsertedSlots, mix
 from sb3_per.rules import fixed, require, require_bool, require_fraction
+from sb3_per.signatures import argument_names, refuse_unknown
 
 SLOTS_AT_A_TIME = 2**18
 NORMALIZATIONS = ("batch", "buffer", "mean", "none")
@@ -68,6 +69,7 @@ class PrioritizedSampler:
         own_options = {} if prioritization_kwargs is None else prioritization_kwargs
         check_options(own_options, uniform_share, weight_normalization, replacement)
         require_bool("stratified", stratified)
+        _refuse_unknown_options(kind, own_options, shared=options)
         self.prioritization = kind(n_slots, **options, **own_options)
         self.prioritization_kwargs = dict(own_options)
         self.uniform_share = float(uniform_share)
@@ -241,6 +243,17 @@ def check_options(
     require_bool("replacement", replacement)
     rule = "uniform_share must be 0 with replacement=False, since no exact weights are known there"
     require(replacement or uniform_share == 0, rule, uniform_share)
+
+
+def _refuse_unknown_options(
+    kind: Callable[..., Prioritization], given: dict[str, Any], shared: dict[str, Any]
+) -> None:
+    """Raise ValueError for options in ``prioritization_kwargs`` that are not those of the class."""
+    hint = "it is shared by all prioritizations, so pass it directly"
+    names = argument_names(kind) if isinstance(kind, type) else None
+    known = {*(given if names is None else names)} - {*shared, "n_slots"}
+    hints = dict.fromkeys(shared, hint)
+    refuse_unknown("prioritization_kwargs has no option", given, sorted(known), hints)
 
 
 @kernel

@@ -471,7 +471,7 @@ def test_a_bad_update_is_refused_and_the_buffer_samples_as_if_it_had_not_been_ma
             {"size": 1, **MEMORY_OPTIMISED},
             3,
             1,
-            "needs at least 1 transitions that can be sampled, got 0",
+            r"can be sampled \(a larger buffer_size helps\), got 0",
         ),
         ({"replacement": False}, 3, 4, r"False \(a larger learning_starts helps\), got 3"),
         ({"replacement": False, "size": 3}, 3, 4, r"False \(a larger buffer_size helps\), got 3"),
@@ -512,6 +512,9 @@ def test_a_bad_sample_is_refused_and_does_not_use_up_random_numbers(
         ({"replacement": None}, "replacement must be True or False, got None"),
         ({"weight_normalization": "sum"}, "weight_normalization must .* got 'sum'"),
         ({"n_steps": 3, **MEMORY_OPTIMISED}, "n_steps must .* got 3"),
+        ({"prioritization_kwargs": {"power": 1}}, "no option 'power': It takes no options"),
+        ({"size": 0}, "buffer_size must be a whole number of at least 1, got 0"),
+        ({"size": 1e3}, "buffer_size must be a whole number of at least 1, got 1000.0"),
     ],
 )
 def test_an_option_out_of_range_is_named_with_its_value(options, complaint):

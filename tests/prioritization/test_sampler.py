@@ -181,6 +181,19 @@ def test_a_restored_mixture_samples_the_same():
         ({"prioritization_kwargs": [1]}, r"must be a dict or None, got \[1\]"),
         ({"prioritization": "lap", "prioritization_kwargs": {"threshold": 0}}, "threshold must"),
         ({"prioritization": "lap", "eps": 0.1}, "eps must stay at .* got 0.1"),
+        ({"prioritization": "lap", "initial_priority": -5}, "initial_priority must .* got -5"),
+        ({"prioritization": "lap", "initial_priority": "a"}, "initial_priority must .* got 'a'"),
+        (
+            {"prioritization": "lap", "td_error_clip": 1.0},
+            "must be above .*threshold 1.0.* got 1.0",
+        ),
+        ({"prioritization": "lap", "td_error_clip": "a"}, "td_error_clip must .* got 'a'"),
+        ({"prioritization_kwargs": {"threshold": 1}}, "kwargs has no option 'threshold'"),
+        (
+            {"prioritization": "lap", "prioritization_kwargs": {"treshold": 1}},
+            "did you mean 'threshold'",
+        ),
+        ({"alpha": 0.5, "prioritization_kwargs": {"alpha": 1}}, "'alpha': .* shared"),
     ],
 )
 def test_options_out_of_range_are_refused(options, complaint):
