@@ -11,6 +11,7 @@ from stable_baselines3.her.goal_selection_strategy import (
     GoalSelectionStrategy,
 )
 
+from sb3_per.buffers.storage import SlotReplayBuffer
 from sb3_per.prioritization.sum_tree import IntArray
 from sb3_per.rules import require
 
@@ -44,6 +45,16 @@ def require_replayable(n_sampled_goal: Any, n_steps: Any, optimize_memory_usage:
     require(n_steps == 1, "n_steps must be 1 with PrioritizedHerReplayBuffer", n_steps)
     rule = "optimize_memory_usage must be False with PrioritizedHerReplayBuffer"
     require(not optimize_memory_usage, rule, optimize_memory_usage)
+
+
+def require_whole_episode(buffer: SlotReplayBuffer) -> None:
+    """Raise ValueError unless a buffer holds an episode that has ended; say what helps."""
+    reason = "(times the number of environments), since HER only samples from episodes that have "
+    reason += "ended and are stored as a whole"
+    rule = f"buffer_size must hold two episodes {reason}"
+    require(buffer.n_sampleable > 0 or not buffer.full, rule, buffer.n_slots)
+    rule = f"learning_starts must be larger than the length of the first episode {reason}"
+    require(buffer.n_sampleable > 0, rule, f"a sample after {buffer.n_stored} steps")
 
 
 def as_strategy(strategy: GoalSelectionStrategy | str) -> GoalSelectionStrategy:

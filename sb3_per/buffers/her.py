@@ -18,6 +18,7 @@ from sb3_per.buffers.goals import (
     require_compute_reward,
     require_goals,
     require_replayable,
+    require_whole_episode,
 )
 from sb3_per.buffers.prioritized import PrioritizedDictReplayBuffer
 from sb3_per.buffers.samples import PrioritizedReplayBufferSamples, concatenated
@@ -258,9 +259,7 @@ class PrioritizedHerReplayBuffer(HerReplayBuffer, PrioritizedDictReplayBuffer):
         :raises ValueError: if no episode has ended yet, or the buffer holds too few transitions;
             nothing has changed then.
         """
-        rule = "learning_starts must be larger than the length of the first episode (times the "
-        rule += "number of environments), since HER only samples from episodes that have ended"
-        require(self.n_sampleable > 0, rule, f"a sample after {self.n_stored} steps")
+        require_whole_episode(self)
         n_virtual = int(self.her_ratio * batch_size)
         rule = "a PrioritizedHerReplayBuffer without environments needs set_env(env), or "
         rule += "use_replay_buffer of an algorithm, before it is sampled"

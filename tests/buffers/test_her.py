@@ -257,6 +257,13 @@ def test_without_an_episode_that_has_ended_the_error_names_learning_starts():
         fill(make(10, 2), 5).sample(4)
 
 
+def test_when_a_full_buffer_holds_no_whole_episode_the_error_names_buffer_size():
+    buffer = fill(make(10, 2), 12, done_at={(8, 0), (8, 1)})
+
+    with pytest.raises(ValueError, match=r"buffer_size must hold two episodes .* got 20"):
+        buffer.sample(4)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
