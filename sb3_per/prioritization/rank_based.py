@@ -86,9 +86,8 @@ class RankBased(TDErrorPrioritization):
         fit = len(leaves) == len(slots) and np.allclose(leaves, expected, rtol=1e-12, atol=0)
         require(fit, f"stored leaves must be rank^-{self.alpha} for {len(slots)} ranks", leaves)
         rule = f"stored priorities must be in (0, {largest_priority}], as largest_priority says"
-        ends = (
-            priorities[[0, -1]] if len(priorities) else np.ones(0)
-        )  # enough, since `Ranking.restore` checks the order
+        # The first and the last one, since `Ranking.restore` checks the order.
+        ends = priorities[[0, -1]] if len(priorities) else priorities
         require(bool(((ends > 0) & (ends <= largest_priority)).all()), rule, ends)
         self._order.restore(slots, priorities)
         if self._tree.total > 0:

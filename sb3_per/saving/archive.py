@@ -46,15 +46,19 @@ def write_archive(
         with zipfile.ZipFile(hashing, "w") as archive:  # type: ignore[call-overload]  # needs write
             archive.writestr(zipfile.ZipInfo(_HEADER), as_json(header))
             for name, member in members.items():
-                require_storable(name, member)
-                is_array = isinstance(member, np.ndarray)
-                info = zipfile.ZipInfo(f"{name}.npy" if is_array else name)
-                with archive.open(info, "w", force_zip64=True) as target:
-                    if is_array:
-                        _write_array(target, member)
-                    else:
-                        target.write(member)
+                _write_member(archive, name, member)
         file.write(_seal(hashing.digest.hexdigest()))
+
+
+def _write_member(archive: zipfile.ZipFile, name: str, member: NDArray[Any] | bytes) -> None:
+    require_storable(name, member)
+    suffix = ".npy" if isinstance(member, np.ndarray) else ""
+    info = zipfile.ZipInfo(f"{name}{suffix}")
+    with archive.open(info, "w", force_zip64=True) as target:
+        if isinstance(member, np.ndarray):
+            _write_array(target, member)
+        else:
+            target.write(member)
 
 
 def as_json(values: Mapping[str, Any]) -> str:
