@@ -99,6 +99,15 @@ def test_priorities_cannot_be_clipped_where_the_loss_has_no_threshold(kind):
 
 
 @EACH
+@pytest.mark.parametrize("threshold", [0.5, 2.0])
+def test_lap_cannot_be_clipped_at_its_own_threshold(kind, threshold):
+    lap = {**LAP, "prioritization_kwargs": {"threshold": threshold}, "td_error_clip": "loss"}
+
+    with pytest.raises(ValueError, match=f"be above LAP's threshold {threshold}.* got {threshold}"):
+        make(kind, loss="huber", replay_buffer_kwargs=lap)
+
+
+@EACH
 @pytest.mark.parametrize("loss", ["l2", None, True])
 def test_another_loss_is_refused(kind, loss):
     with pytest.raises(ValueError, match=r"loss must be one of \('mse', 'huber'\), got"):
