@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sb3_per.saving.checkpoint import load_checkpoint, save_checkpoint
     from sb3_per.saving.checkpoint_callback import CheckpointCallback, latest_checkpoint
 
-__version__ = "0.2.0.dev0"
+__version__ = "0.2.0"
 
 __all__ = [
     "PERDDPG",
