@@ -1,4 +1,4 @@
-"""``python -m sb3_per``, as people type it: in processes of its own, outside of the checkout."""
+"""``python -m sb3_per``, as people type it, outside of the checkout."""
 
 import os
 import runpy
@@ -17,6 +17,7 @@ from sb3_per.experiments.compare import suite_file
 from sb3_per.zoo import recording as zoo_commands
 
 CHECKOUT = Path(__file__).parent.parent
+TRAINED = ("--algo", "per_dqn", "--env", "CartPole-v1", "--device", "cpu")
 RUN = Path("logs", "per_dqn", "CartPole-v1_1")
 
 
@@ -34,8 +35,14 @@ def output_of(process):
 
 
 def train(folder, *arguments, **variables):
-    common = ("--algo", "per_dqn", "--env", "CartPole-v1", "--device", "cpu")
-    return start(folder, "train", *common, *arguments, **variables)
+    return start(folder, "train", *TRAINED, *arguments, **variables)
+
+
+def run_here(monkeypatch, folder, *arguments):
+    """Run a command in this process, which has imported RL-Zoo already."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "argv", [])
+    cli.main([*map(str, arguments)])
 
 
 def used_configuration(folder, run=RUN):
@@ -144,49 +151,56 @@ def test_training_uses_our_file_and_leaves_a_whole_run_folder(trained):
 
 @pytest.mark.slow
 @LOOKS_AT_THE_AGENT
+@pytest.mark.filterwarnings("ignore")  # RL-Zoo's own
 @pytest.mark.parametrize("which", [[], ["--load-best"]])
-def test_enjoy_plays_what_was_trained(trained, which):
+def test_enjoy_plays_what_was_trained(trained, which, monkeypatch, capsys):
     folder, _ = trained
     common = ("--algo", "per_dqn", "--env", "CartPole-v1", "-f", "logs", "--exp-id", 1)
 
-    printed = output_of(start(folder, "enjoy", *common, *which, "--no-render", "-n", 600))
+    run_here(monkeypatch, folder, "enjoy", *common, *which, "--no-render", "-n", 600)
 
-    assert "Mean reward: " in printed
+    assert "Mean reward: " in capsys.readouterr().out
 
 
 @pytest.mark.slow
 @LOOKS_AT_THE_AGENT
-def test_a_best_model_continues_with_options_of_the_command_line(trained):
+@pytest.mark.filterwarnings("ignore")  # RL-Zoo's own
+def test_a_best_model_continues_with_options_of_the_command_line(trained, monkeypatch, capsys):
     folder, _ = trained
     options = ("-params", "learning_starts:0", "beta_initial:0.7", "-i", RUN / "best_model.zip")
 
-    printed = output_of(train(folder, "-n", 600, "--eval-freq", -1, *options))
+    run_here(monkeypatch, folder, "train", *TRAINED, "-n", 600, "--eval-freq", -1, *options)
 
-    assert "Loading pretrained agent\nLoading replay buffer" in printed
+    assert "Loading pretrained agent\nLoading replay buffer" in capsys.readouterr().out
     assert used_configuration(folder, RUN.with_name("CartPole-v1_2"))["beta_initial"] == 0.7
 
 
 @pytest.mark.slow
-def test_a_file_of_ones_own_is_read_instead_of_ours(tmp_path):
+@pytest.mark.filterwarnings("ignore")  # RL-Zoo's own
+def test_a_file_of_ones_own_is_read_instead_of_ours(tmp_path, monkeypatch):
     rank = zoo.config_folder() / "per_dqn_rank.yml"
 
-    output_of(train(tmp_path, "-n", 300, "--eval-freq", -1, "-conf", rank))
+    options = ("-n", 300, "--eval-freq", -1, "-conf", rank)
+    run_here(monkeypatch, tmp_path, "train", *TRAINED, *options)
 
     kept = used_configuration(tmp_path)
     assert kept["replay_buffer_kwargs"]["prioritization"] == "rank"
 
 
 @pytest.mark.slow
-def test_two_processes_share_a_study_and_its_trials_can_be_trained(tmp_path):
+@pytest.mark.filterwarnings("ignore")  # RL-Zoo's and Optuna's own
+def test_two_processes_share_a_study_and_its_trials_can_be_trained(tmp_path, monkeypatch, capsys):
     study = ("--storage", "per.log", "--study-name", "per", "-n", 400)
     search = (*study, "-optimize", "--n-trials", 2, "--n-evaluations", 1, "--no-optim-plots")
 
     both = [train(tmp_path, *search) for _ in range(2)]
     printed = "".join([output_of(process) for process in both])
-    again = output_of(train(tmp_path, *study, "--trial-id", 3, "--eval-freq", -1))
+    capsys.readouterr()
+    trial = (*study, "--trial-id", 3, "--eval-freq", -1)
+    run_here(monkeypatch, tmp_path, "train", *TRAINED, *trial)
 
     assert printed.count("finished with value") == 4
-    assert "Loading from Optuna study" in again
+    assert "Loading from Optuna study" in capsys.readouterr().out
     run = max((tmp_path / "logs" / "per_dqn").glob("CartPole-v1_*"))
     kept = used_configuration(tmp_path, run)
     assert {"alpha", "prioritization"} <= set(kept["replay_buffer_kwargs"])

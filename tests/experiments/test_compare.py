@@ -233,13 +233,16 @@ def test_rl_zoos_plots_show_the_run_folder(ran, command, expected, monkeypatch, 
 
 @pytest.mark.slow
 @LOOKS_AT_THE_RUN
-def test_enjoy_plays_an_agent_of_the_run_folder(ran):
+@pytest.mark.filterwarnings("ignore")  # RL-Zoo's own
+def test_enjoy_plays_an_agent_of_the_run_folder(ran, monkeypatch, capsys):
     folder, _ = ran
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "argv", [])
     agent = ("--algo", "per_dqn", "--env", "CartPole-v1", "-f", "out/per", "--exp-id", "1")
 
-    printed = output_of(start(folder, "enjoy", *agent, "--no-render", "-n", "300"))
+    cli.main(["enjoy", *agent, "--no-render", "-n", "300"])
 
-    assert "Mean reward: " in printed
+    assert "Mean reward: " in capsys.readouterr().out
 
 
 @pytest.mark.slow

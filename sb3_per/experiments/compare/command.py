@@ -12,7 +12,7 @@ from sb3_per.experiments.common.devices import device_that_is_here
 from sb3_per.experiments.common.drawing import Output
 from sb3_per.experiments.common.engine_options import add_engine_options, ray_options
 from sb3_per.experiments.common.ray_connection import RayError, RayOptions, connected
-from sb3_per.experiments.compare import report, run_folder, suite_file
+from sb3_per.experiments.compare import run_folder, suite_file
 from sb3_per.experiments.compare.engine import EndedCell, Remark, run
 from sb3_per.experiments.compare.local import LocalEngine
 from sb3_per.experiments.compare.problems import SuiteError
@@ -176,6 +176,9 @@ def _train_on_ray(
 
 
 def _report(asked: argparse.Namespace) -> None:
+    # Imports SciPy and Matplotlib, for which `run` would wait nearly two seconds.
+    from sb3_per.experiments.compare import report
+
     out = asked.out or asked.folder / "report"
     output = Output(("png", *asked.format), asked.width)
     for line in report.write(asked.folder, out, asked.variants, output):
