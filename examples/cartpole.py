@@ -24,8 +24,8 @@ def main(seed: int = 0, variant: str = "proportional", steps: int = 50_000) -> t
     model = PERDQN("MlpPolicy", "CartPole-v1", seed=seed, replay_buffer_kwargs=buffer, **SETTINGS)
     choosing, fresh = (make_vec_env("CartPole-v1", 100, seed + 10_000 * n) for n in (1, 2))
     with TemporaryDirectory() as folder:
-        saving = {"best_model_save_path": folder, "verbose": 0}
-        keep = EvalCallback(choosing, n_eval_episodes=100, eval_freq=min(2500, steps // 2), **saving)
+        often = {"n_eval_episodes": 100, "eval_freq": min(2500, steps // 2), "verbose": 0}
+        keep = EvalCallback(choosing, best_model_save_path=folder, **often)
         model.learn(steps, callback=keep, progress_bar=True)
         kept = PERDQN.load(f"{folder}/best_model", device="cpu")
     last, best = (evaluate_policy(each, fresh, 100)[0] for each in (model, kept))

@@ -15,6 +15,7 @@ from sb3_per.buffers.prioritized import (
     PrioritizedDictReplayBuffer,
     PrioritizedReplayBuffer,
 )
+from sb3_per.prioritization.lap import LossAdjusted
 from sb3_per.prioritization.names import PRIORITIZATION_NAMES
 from sb3_per.rules import require
 from sb3_per.signatures import argument_names, refuse_unknown
@@ -112,6 +113,28 @@ def complete_options(
         agrees = name not in decided or value == decided[name]
         require(agrees, f"{rule}={decided.get(name)}", value)
     return {**given, **decided}
+
+
+def clip_at_threshold(
+    options: dict[str, Any], loss_threshold: float | None, algorithm: str
+) -> float:
+    """
+    Return the value of ``td_error_clip="loss"``, the threshold of the loss.
+
+    :param options: The options of the buffer.
+    :param loss_threshold: The threshold; None if the loss has none.
+    :param algorithm: Its name.
+    :raises ValueError: if the loss has no threshold, and with LAP.
+    """
+    rule = "td_error_clip must be None or a number above the threshold with prioritization='lap'"
+    require(options.get("prioritization") not in ("lap", LossAdjusted), rule, "loss")
+    if loss_threshold is None:
+        raise ValueError(
+            "td_error_clip must be a number or None if the loss has no threshold, got 'loss': "
+            "PERDQN's loss has one, and that of PERSAC, PERTD3, PERDDPG and PERCrossQ with "
+            f"loss='huber', but not that of this {algorithm}"
+        )
+    return loss_threshold
 
 
 def require_prioritized(method: str, buffer: object) -> None:

@@ -14,6 +14,7 @@ from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback
 
 from sb3_per.algorithms.buffer_options import (
     adopt_options,
+    clip_at_threshold,
     complete_options,
     refuse_buffer_options,
     require_matching_buffer,
@@ -116,22 +117,13 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             {"n_steps": self.n_steps, "gamma": self.gamma},
         )
         if options.get("td_error_clip") == "loss":
-            options["td_error_clip"] = self._required_threshold()
+            name = type(self).__name__
+            options["td_error_clip"] = clip_at_threshold(options, self.loss_threshold, name)
         self.replay_buffer_kwargs, self.n_steps = {**options, "beta": self.beta_initial}, 1
         try:
             super()._setup_model()
         finally:
             self.replay_buffer_kwargs, self.n_steps = given
-
-    def _required_threshold(self) -> float:
-        threshold = self.loss_threshold
-        if threshold is None:
-            raise ValueError(
-                "td_error_clip must be a number or None if the loss has no threshold, got 'loss': "
-                "PERDQN's loss has one, and that of PERSAC, PERTD3, PERDDPG and PERCrossQ with "
-                f"loss='huber', but not that of this {type(self).__name__}"
-            )
-        return threshold
 
     def _setup_learn(
         self,

@@ -40,16 +40,9 @@ class PrioritizedSquaredLossAlgorithm(PrioritizedCriticAlgorithm):
         """Return the abs(TD error) at which the loss turns linear; None for the squared loss."""
         if self.loss == "mse":
             return None
-        buffer = getattr(self, "replay_buffer", None)
-        if buffer is not None:
-            kept = buffer.prioritization
-            return kept.floor if isinstance(kept, LossAdjusted) else DEFAULT_THRESHOLD
-        # The buffer is being made, and asks for the value of `td_error_clip="loss"`.
-        options = self.replay_buffer_kwargs
-        is_lap = options.get("prioritization") in ("lap", LossAdjusted)
-        own_options = (options.get("prioritization_kwargs") or {}) if is_lap else {}
-        threshold: float = own_options.get("threshold", DEFAULT_THRESHOLD)
-        return threshold
+        buffer: Any = getattr(self, "replay_buffer", None)  # None while it is being made
+        is_lap = buffer is not None and isinstance(buffer.prioritization, LossAdjusted)
+        return buffer.prioritization.floor if is_lap else DEFAULT_THRESHOLD
 
     def _replace_loss(self, loss: Loss) -> Loss:
         threshold = self.loss_threshold

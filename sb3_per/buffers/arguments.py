@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable
 from functools import cache
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch as th
@@ -87,7 +87,7 @@ def check_update(
         )
 
 
-def refuse_sample(batch_size: int, n_sampleable: int, most: int, replacement: bool) -> NoReturn:
+def check_sample(batch_size: int, n_sampleable: int, most: int, replacement: bool) -> None:
     """
     Raise ValueError for a batch that cannot be sampled; the message says what helps.
 
@@ -96,6 +96,8 @@ def refuse_sample(batch_size: int, n_sampleable: int, most: int, replacement: bo
     """
     require(batch_size >= 1, "batch_size must be at least 1", batch_size)
     n_needed = 1 if replacement else batch_size
+    if n_sampleable >= n_needed:
+        return
     rule = f"this sample needs at least {n_needed} transitions that can be sampled"
     if not replacement:
         rule += " with replacement=False"

@@ -13,9 +13,9 @@ from sb3_per.buffers.arguments import (
     BATCHES_BEFORE_WARNING,
     as_slots,
     as_td_errors,
+    check_sample,
     check_update,
     compile_kernels,
-    refuse_sample,
     warn_without_updates,
 )
 from sb3_per.buffers.sampler_options import SamplerOptions
@@ -231,11 +231,8 @@ class PrioritizedReplayBuffer(SamplerOptions, SlotReplayBuffer):
     def _sample_slots(self, batch_size: int, beta: float | None) -> SampledBatch:
         """Check the arguments of ``sample``, and return slots, (B,), and weights, (B, 1)."""
         self.hand_over_new_rows()
-        n_sampleable = self.sampler.n_sampleable
-        n_needed = 1 if self.scheme.replacement else batch_size
-        if batch_size < 1 or n_sampleable < n_needed:
-            most = self.n_slots - self.n_envs * self.optimize_memory_usage
-            refuse_sample(batch_size, n_sampleable, most, self.scheme.replacement)
+        most = self.n_slots - self.n_envs * self.optimize_memory_usage
+        check_sample(batch_size, self.sampler.n_sampleable, most, self.scheme.replacement)
         if beta is None:
             beta = self._beta
         else:

@@ -103,8 +103,15 @@ def test_priorities_cannot_be_clipped_where_the_loss_has_no_threshold(kind):
 def test_lap_cannot_be_clipped_at_its_own_threshold(kind, threshold):
     lap = {**LAP, "prioritization_kwargs": {"threshold": threshold}, "td_error_clip": "loss"}
 
-    with pytest.raises(ValueError, match=f"be above LAP's threshold {threshold}.* got {threshold}"):
+    with pytest.raises(ValueError, match="number above the threshold with prioritization='lap'"):
         make(kind, loss="huber", replay_buffer_kwargs=lap)
+
+
+def test_lap_in_dqn_cannot_be_clipped_at_the_losss_threshold():
+    lap = {"prioritization": "lap", "td_error_clip": "loss"}
+
+    with pytest.raises(ValueError, match="number above the threshold with prioritization='lap'"):
+        PERDQN("MlpPolicy", "CartPole-v1", replay_buffer_kwargs=lap)
 
 
 @EACH
