@@ -57,7 +57,7 @@ def leaves(values, path=()):
 def test_our_suites_are_there():
     ours = {"smoke", "classic", "sparse", "minatar", "pong", "ablation", "recipes", "million"}
     ours |= {"continuous_sac", "continuous_td3", "goals_dqn", "goals_sac"}
-    ours |= {"confirm_dense", "confirm_rare"}
+    ours |= {"confirm_dense", "confirm_rare", "sparse_qrdqn"}
     assert ours == set(suite_file.names())
 
 
