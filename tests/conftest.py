@@ -17,6 +17,11 @@ _OF_RL_ZOO = ["experiments/test_compare*.py", "experiments/test_ray.py", "test_c
 collect_ignore_glob = [] if find_spec("rl_zoo3") else _OF_RL_ZOO
 
 
+def pytest_collection_modifyitems(items):
+    """Let slow tests come first: at the end, one of them would leave the other cores idle."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 @pytest.fixture
 def own_registry():
     """Environments that a test registers are gone after it."""

@@ -183,7 +183,7 @@ def test_new_transitions_that_weigh_a_millionth_would_fail_that(monkeypatch):
 def test_an_initial_priority_of_a_millionth_costs_updates_yet_keeps_to_a_third(
     monkeypatch,
 ):
-    """All transitions begin with this priority; its exponent makes it 2.5e-4, so none is left out."""
+    """All begin with this priority; its exponent makes it 2.5e-4, so none is left out."""
     at_eps = partial(Proportional, alpha=0.6, initial_priority=1e-6)
     monkeypatch.setitem(methods.METHODS, "low", partial(methods.prioritized, prioritization=at_eps))
 
