@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch as th
+from stable_baselines3 import DQN
 
 from sb3_per import PERDQN
 from sb3_per.experiments.probes import (
@@ -52,14 +53,21 @@ def test_the_cost_of_ranks_is_printed_for_each_batch_size(capsys, monkeypatch):
 
 
 def test_the_results_of_rl_zoo_runs_are_put_beside_the_published_ones(tmp_path, capsys):
-    run = tmp_path / "0" / "per_dqn" / "CartPole-v1_1"
-    run.mkdir(parents=True)
-    PERDQN("MlpPolicy", "CartPole-v1", device="cpu").save(run / "CartPole-v1.zip")
+    for seed, name, algorithm in ((0, "per_dqn", PERDQN), (0, "dqn", DQN), (1, "dqn", DQN)):
+        run = tmp_path / str(seed) / name / "CartPole-v1_1"
+        run.mkdir(parents=True)
+        algorithm("MlpPolicy", "CartPole-v1", device="cpu", seed=seed).save(run / "CartPole-v1.zip")
 
     results = zoo_results.main(tmp_path, n_episodes=2)
 
-    (mean,) = results["CartPole-v1"]
-    assert f"| CartPole-v1 | {mean:.1f} | {mean:.1f} | 500 |" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    (ours,) = results["CartPole-v1", "per_dqn"]
+    one, two = results["CartPole-v1", "dqn"]
+    assert f"| CartPole-v1 | per_dqn | {ours:.1f} | {ours:.1f} |  | 500 |" in printed
+    # Of two numbers, the standard deviation is their distance over the root of two.
+    spread = f"{abs(one - two) / 2**0.5:.1f}"
+    mean = f"{(one + two) / 2:.1f}"
+    assert f"| CartPole-v1 | dqn | {one:.1f}, {two:.1f} | {mean} | {spread} | 500 |" in printed
 
 
 def test_the_control_from_scratch_draws_from_a_ring_that_has_come_round(capsys, monkeypatch):
@@ -93,7 +101,7 @@ def test_the_control_from_scratch_works_out_td_errors_and_heeds_weights():
 
 
 def test_where_nothing_was_trained_the_folder_is_named(tmp_path):
-    with pytest.raises(SystemExit, match=f"no agents trained by per_dqn in {tmp_path}"):
+    with pytest.raises(SystemExit, match=f"no agents trained by per_dqn or dqn in {tmp_path}"):
         zoo_results.main(tmp_path)
     with pytest.raises(SystemExit, match=f"no models of CartPole-v1 in {tmp_path}"):
         overestimation.main(tmp_path, "CartPole-v1")
