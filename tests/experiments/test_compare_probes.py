@@ -4,8 +4,11 @@ import json
 
 import numpy as np
 import pytest
+import torch as th
+from stable_baselines3 import DQN
+from stable_baselines3.common.envs import FakeImageEnv
 
-from sb3_per.experiments.probes import gradient_noise, published_minatar
+from sb3_per.experiments.probes import dead_filters, gradient_noise, one_run, published_minatar
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # gymnasium's, of RL-Zoo's imports
@@ -54,3 +57,35 @@ def test_published_returns_are_compared_run_by_run(tmp_path, capsys):
     ahead, behind = "1.00 [1.00, 1.00]", "0.00 [0.00, 0.00]"
     assert f"| pong | 2.0 | 12.0 | {ahead} | {ahead} |" in printed
     assert f"| pong | 22.0 | 12.0 | {behind} | {behind} |" in printed
+
+
+def test_a_network_whose_first_layer_is_dead_reacts_to_no_image():
+    model = DQN("CnnPolicy", FakeImageEnv(screen_height=36, screen_width=36), buffer_size=50)
+    model.learn(40)
+    alive, spread = dead_filters.reactions(model, 16)
+    assert len(alive) == 4  # three convolutions and a linear layer
+    assert alive[0] > 0.5
+    assert spread > 0
+
+    first = model.q_net.features_extractor.cnn[0]
+    th.nn.init.zeros_(first.weight)
+    th.nn.init.constant_(first.bias[:24], -1)
+    th.nn.init.constant_(first.bias[24:], 1)
+    dead, no_spread = dead_filters.reactions(model, 16)
+
+    assert dead[0] == 8 / 32
+    assert no_spread == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # gymnasium's, of RL-Zoo's imports
+def test_training_ends_when_the_function_that_looks_at_it_returns_false():
+    cell = one_run.cell_of("smoke", "per", "sb3_per.envs:sb3_per/BlindCliffwalk-v0")
+    steps = []
+
+    def look_at(model):
+        steps.append(model.num_timesteps)
+        return len(steps) < 7
+
+    one_run.train(cell, look_at)
+
+    assert steps == [1, 2, 3, 4, 5, 6, 7]

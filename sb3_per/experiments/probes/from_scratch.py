@@ -38,7 +38,7 @@ def main(
     powers, largest = np.zeros(CAPACITY), 1.0  # priority^alpha, and the largest priority so far
     observation, _ = env.reset(seed=seed)
     rows = []
-    print("| step | promised Q | earned, discounted | return |\n|---|---|---|---|")
+    print("| step | predicted Q | discounted return | return |\n|---|---|---|---|")
     for step in range(n_steps):
         epsilon = max(0.1, 1 - 0.9 * step / (0.12 * n_steps))
         is_random = random.random() < epsilon
@@ -114,14 +114,16 @@ def play(net: nn.Module, seed: int) -> tuple[float, float, float]:
     """Return the largest Q at the start of a greedy episode, its discounted return, its return."""
     env: Any = gym.make("LunarLander-v3")
     observation, _ = env.reset(seed=seed)
-    promised = float(values(net, observation).max())
-    earned, total, discount, is_over = 0.0, 0.0, 1.0, False
+    predicted = float(values(net, observation).max())
+    discounted, total, discount, is_over = 0.0, 0.0, 1.0, False
     while not is_over:
         action = values(net, observation).argmax()
         observation, reward, terminated, truncated, _ = env.step(int(action))
-        earned, total, discount = earned + discount * reward, total + reward, discount * GAMMA
+        discounted += discount * float(reward)
+        total += float(reward)
+        discount *= GAMMA
         is_over = terminated or truncated
-    return promised, earned, total
+    return predicted, discounted, total
 
 
 if __name__ == "__main__":

@@ -8,14 +8,11 @@ Further arguments are the suite and its variant.
 
 import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from stable_baselines3.common.callbacks import ConvertCallback
 
-from sb3_per import zoo
-from sb3_per.experiments.compare import experiment, run_folder, suite, suite_file
+from sb3_per.experiments.probes import one_run
 
 METRICS = ("train/linear_loss_share", "train/gradient_noise_ratio")
 
@@ -29,23 +26,15 @@ def main(
     :param name: Of the suite, or its file.
     :return: The means of ``METRICS`` over each fifth of the gradient steps, shape (5, 2).
     """
-    zoo.register()
-    cells = suite.cells(suite_file.load(str(name)))
-    cell = next(cell for cell in cells if cell[:2] == (variant, env_id))
+    cell = one_run.cell_of(name, variant, env_id)
     cell = cell._replace(seed=seed, settings={**cell.settings, "seed": seed})
     rows: list[list[float | None]] = []
 
-    def note(*_: Any) -> bool:
+    def note(model: Any) -> bool:
         rows.append(logged(model))
         return True
 
-    with TemporaryDirectory() as folder:
-        run_folder.claim(Path(folder), cell)
-        manager = experiment.manager(cell, Path(folder), "cpu")
-        manager.log_interval = 10**9  # a logger forgets what it has written
-        model, _ = manager.setup_experiment()
-        manager.callbacks = [ConvertCallback(note)]
-        manager.learn(model)
+    one_run.train(cell, note)
     learning = [row for row in rows if None not in row]
     return np.array([part.mean(axis=0) for part in np.array_split(np.array(learning), 5)])
 

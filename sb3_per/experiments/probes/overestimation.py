@@ -28,21 +28,23 @@ def main(
 
     :param folder: A run folder, with the models that a run leaves there.
     :param max_steps: Of an episode; 0 for the environment's own limit.
-    :return: For each run of a variant what ``promise`` returns.
+    :return: For each run of a variant what ``predicted_and_reached`` returns.
     """
     found: dict[str, list[np.ndarray]] = {}
     name = env_id.replace("/", "-")  # as RL-Zoo names folders
-    print("| variant | runs | promised | earned, discounted | return | at most promised |")
+    print("| variant | runs | predicted Q | discounted return | return | largest predicted Q |")
     print(6 * "|---" + "|")
     for run in sorted(Path(folder).glob(f"*/*/{name}_*/{name}.zip")):
-        found.setdefault(run.parts[-4], []).append(promise(run, env_id, int(max_steps)))
+        found.setdefault(run.parts[-4], []).append(
+            predicted_and_reached(run, env_id, int(max_steps))
+        )
     for variant, rows in found.items():
         figures = *np.median(rows, axis=0), np.max(rows, axis=0)[0]
         print(f"| {variant} | {len(rows)} |", *(f"{figure:.1f} |" for figure in figures))
     return found or sys.exit(f"no models of {env_id} in {folder}: only a run leaves them there")
 
 
-def promise(run: Path, env_id: str, max_steps: int) -> np.ndarray:
+def predicted_and_reached(run: Path, env_id: str, max_steps: int) -> np.ndarray:
     """
     Return the means over ten greedy episodes: largest Q at the start, discounted return, return.
 
