@@ -1,4 +1,4 @@
-"""A callback that checks the replay buffer while a model learns: for those who change its code."""
+"""A callback that checks the buffer during training, for those who change the buffer's code."""
 
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
@@ -23,9 +23,9 @@ class CheckBuffer(BaseCallback):
 def check(buffer) -> None:  # in time proportional to the buffer's size
     buffer.hand_over_new_rows()
     shares = buffer.prioritization.probabilities(np.arange(buffer.n_slots))
-    n_drawn = np.count_nonzero(shares)
-    if n_drawn != buffer.n_sampleable:
-        raise RuntimeError(f"{n_drawn} slots can be sampled, {buffer.n_sampleable} should be")
+    n_positive = np.count_nonzero(shares)
+    if n_positive != buffer.n_sampleable:
+        raise RuntimeError(f"{n_positive} slots can be sampled, {buffer.n_sampleable} should be")
     if buffer.n_sampleable and not np.isclose(shares.sum(), 1, rtol=1e-9):
         raise RuntimeError(f"the probabilities add up to {shares.sum()}")
 

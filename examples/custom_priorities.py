@@ -9,7 +9,7 @@ from sb3_per.prioritization.proportional import Proportional
 
 class SeldomReplayed(Proportional):
     """
-    Priority abs(TD error) + 1 / sqrt(number of replays): uncertain transitions come back.
+    Priority abs(TD error) + 1 / sqrt(number of replays), so rarely replayed ones are sampled more.
 
     Inheriting is not needed: ``sb3_per.prioritization.base.Prioritization`` lists the methods.
     """

@@ -1,4 +1,4 @@
-"""Flip bits until all of them are one: rewards are rare, so unreached goals are learned from."""
+"""Flip bits until all are one: the agent also learns from the goals that it reached by chance."""
 
 import argparse
 

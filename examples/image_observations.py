@@ -1,4 +1,4 @@
-"""Learn from images: a bright column of pixels tells which of four actions earns a reward."""
+"""Learn from images: a bright column of pixels shows which of four actions earns a reward."""
 
 import gymnasium as gym
 import numpy as np
@@ -33,7 +33,7 @@ class BrightColumn(gym.Env):
 def main(total_timesteps: int = 2500) -> None:
     model = PERDQN("CnnPolicy", BrightColumn(), 1e-3, buffer_size=4000, gamma=0.0, seed=0)
     mean, _ = evaluate_policy(model.learn(total_timesteps), make_vec_env(BrightColumn))
-    print(f"{mean:.1f} of 20 frames read rightly (by chance: 5)")
+    print(f"{mean:.1f} of 20 frames read correctly (by chance: 5)")
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ class _FirstCompilation(event.Listener):
 def _say_that_compiling_takes_long() -> None:
     # A log message, since a warning would end programs that turn warnings into errors. Python
     # prints it to stderr unless the program has set up logging.
-    _logger.warning("sb3-per compiles its functions, which takes 10 to 30 seconds the first time")
+    _logger.warning("sb3-per compiles its functions, which takes some seconds the first time")
 
 
 event.register("numba:compile", _FirstCompilation())  # type: ignore[no-untyped-call]  # numba's own

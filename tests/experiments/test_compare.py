@@ -247,22 +247,22 @@ def test_enjoy_plays_an_agent_of_the_run_folder(ran, monkeypatch, capsys):
 
 @pytest.mark.slow
 @LOOKS_AT_THE_RUN
-def test_promises_of_trained_networks_stand_beside_what_they_earn(ran, capsys):
+def test_the_table_has_predicted_q_values_next_to_the_returns_that_were_reached(ran, capsys):
     folder, _ = ran
 
     found = overestimation.main(folder / "out", "CartPole-v1")
 
     # A reward of 1 a step: the discounted return is (1 - gamma^return) / (1 - gamma).
-    promised, earned, undiscounted = found["per"][0]
+    predicted, discounted, undiscounted = found["per"][0]
     assert [*found] == ["dqn", "per"]
-    assert 0 < promised < 100
+    assert 0 < predicted < 100
     assert 8 <= undiscounted <= 500
-    assert earned <= (1 - 0.99**undiscounted) / (1 - 0.99)  # Jensen, over the episodes
-    row = f"| per | 1 | {promised:.1f} | {earned:.1f} | {undiscounted:.1f} | {promised:.1f} |"
+    assert discounted <= (1 - 0.99**undiscounted) / (1 - 0.99)  # Jensen, over the episodes
+    row = f"| per | 1 | {predicted:.1f} | {discounted:.1f} | {undiscounted:.1f} | {predicted:.1f} |"
     assert row in capsys.readouterr().out
 
 
-def test_promises_heed_a_name_with_a_slash_and_a_limit_of_steps(tmp_path, monkeypatch):
+def test_predicted_q_values_of_a_name_with_a_slash_and_with_a_limit_of_steps(tmp_path, monkeypatch):
     own = EnvSpec("own/CartPole-v1", entry_point="gymnasium.envs.classic_control:CartPoleEnv")
     monkeypatch.setitem(gym.registry, own.id, own)
     model = DQN("MlpPolicy", own.id, buffer_size=1)
@@ -276,8 +276,8 @@ def test_promises_heed_a_name_with_a_slash_and_a_limit_of_steps(tmp_path, monkey
     found = overestimation.main(tmp_path, own.id, "5")
 
     # A pole that is always pushed to the left stands for eight steps or more.
-    earned = 1 + 0.99 + 0.99**2 + 0.99**3 + 0.99**4
-    assert found["dqn"][0].tolist() == pytest.approx([3, earned, 5])
+    discounted = 1 + 0.99 + 0.99**2 + 0.99**3 + 0.99**4
+    assert found["dqn"][0].tolist() == pytest.approx([3, discounted, 5])
 
 
 def wait_for_a_policy_of(folder, variant):
@@ -476,7 +476,7 @@ def test_a_run_does_not_begin_where_a_cells_folder_holds_files_of_a_user(small):
 
     answer = answer_to("run", small / "small.yml", "--out", small / "out")
 
-    assert answer.startswith("sb3-per compare: a run removes what is in its cells' folders")
+    assert answer.startswith("sb3-per compare: a run removes what is in its own folder")
     assert answer.endswith(f"move these folders away: {agent.parent}")
     assert agent.read_text() == "of a user"
     assert not (small / "out" / "suite.yml").exists()
@@ -493,7 +493,7 @@ def test_who_goes_on_with_a_run_loses_none_of_its_seeds(small, monkeypatch, caps
     cli.main([*asked, str(small / "out")])
 
     assert [len(todo) for todo in grid] == [9, 9, 6, 12]  # three variants
-    assert "9 of 9 cells are finished.\n" in capsys.readouterr().out
+    assert "9 of 9 runs are finished.\n" in capsys.readouterr().out
     assert suite_file.load(str(small / "out" / "suite.yml")).seeds == 4
 
 

@@ -174,7 +174,7 @@ def test_an_incomplete_grid_is_called_so_and_nothing_is_claimed(tmp_path):
     said, text = written(folder, tmp_path / "report")
 
     assert "13 of 18 runs are finished" in said
-    assert said.count("no claim can be made: cells are missing") == 2
+    assert said.count("no claim can be made: runs are missing") == 2
     assert "incomplete.** Failed or not yet run:\n\n- A-v0, seeds: per 0, 2-4; dqn 2\n" in text
 
 

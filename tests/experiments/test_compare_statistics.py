@@ -224,7 +224,7 @@ def test_a_claim_needs_five_seeds_and_a_whole_grid():
     a_part = claim(improved, differs, [], 5, is_whole=False)
 
     assert too_few == "no claim can be made: fewer than 5 seeds"
-    assert a_part == "no claim can be made: cells are missing"
+    assert a_part == "no claim can be made: runs are missing"
 
 
 def test_equal_returns_are_ties_in_whatever_order_they_came():

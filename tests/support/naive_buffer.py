@@ -43,7 +43,7 @@ class NaiveBuffer:
     def newest_row(self):
         return (self.next_row - 1) % self.n_rows
 
-    def barred(self):
+    def not_sampleable(self):
         """Slots at the write head of full memory-optimised storage."""
         is_full = len(self.rows) == self.n_rows
         return self.slots_of(self.next_row) if self.options["shared"] and is_full else []
@@ -52,7 +52,7 @@ class NaiveBuffer:
         return [row * self.n_envs + env for env in range(self.n_envs)]
 
     def drawable(self):
-        return sorted(set(range(self.n_stored)) - set(self.barred()))
+        return sorted(set(range(self.n_stored)) - set(self.not_sampleable()))
 
     def add(self, step, ends):
         row, self.next_row = self.next_row, (self.next_row + 1) % self.n_rows
@@ -60,7 +60,7 @@ class NaiveBuffer:
         slots = self.slots_of(row)
         self._overwrite(slots)
         self.priorities.insert(slots)
-        self.priorities.remove(self.barred())
+        self.priorities.remove(self.not_sampleable())
 
     def end_episodes(self):
         if not self.rows:
@@ -84,11 +84,11 @@ class NaiveBuffer:
         return self.log.get(slot, (AWAITED, 0))[0] == OVERWRITTEN
 
     def update(self, slots, td_errors):
-        barred = self.barred()
+        not_sampleable = self.not_sampleable()
         in_time = [
             (slot, td_error)
             for slot, td_error in zip(slots, td_errors, strict=True)
-            if not self.is_late(slot) and slot not in barred
+            if not self.is_late(slot) and slot not in not_sampleable
         ]
         for slot in slots:
             word, n_awaited = self.log.pop(slot, (AWAITED, 0))

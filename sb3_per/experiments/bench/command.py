@@ -51,14 +51,14 @@ def main() -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="sb3-per bench",
-        description="What the buffer and a step of training cost, beside others.",
+        description="Measure what the buffer and training cost, next to other libraries.",
     )
     commands = parser.add_subparsers(required=True, metavar="WHAT")
 
     of_ops = commands.add_parser("ops", help="time of sample, update and add; in microseconds")
     for option, nargs, numbers, what in (
         ("--capacities", "*", ops.CAPACITIES, "slots of 8 floats, all in use"),
-        ("--batches", "+", ops.BATCHES, "transitions"),
+        ("--batches", "+", ops.BATCHES, "batch sizes"),
     ):
         listed = " ".join(map(str, numbers))
         of_ops.add_argument(
@@ -73,25 +73,25 @@ def _parser() -> argparse.ArgumentParser:
         "--images",
         type=whole_number(0),
         default=ops.IMAGES,
-        help=f"stored; 0 for none (default: {ops.IMAGES})",
+        help=f"images stored; 0 for none (default: {ops.IMAGES})",
     )
     of_ops.add_argument(
-        "--rounds", type=whole_number(1), default=1000, help="of measuring (default: 1000)"
+        "--rounds", type=whole_number(1), default=1000, help="rounds of measuring (default: 1000)"
     )
     of_ops.add_argument(
-        "--only", nargs="+", default=[], metavar="NAME", help="contestants; all by default"
+        "--only", nargs="+", default=[], metavar="NAME", help="buffers to measure (default: all)"
     )
     of_ops.set_defaults(run=_run_ops)
 
     of_train = commands.add_parser("train", help="steps a second of PERDQN and DQN")
     of_train.add_argument(
-        "--rounds", type=whole_number(1), default=36, help="of measuring (default: 36)"
+        "--rounds", type=whole_number(1), default=36, help="rounds of measuring (default: 36)"
     )
     of_train.add_argument(
         "--device",
         type=device_that_is_here,
         default="cpu",
-        help="cpu: in CPU time; cuda: by the clock",
+        help="cpu: in CPU time; cuda: in wall-clock time",
     )
     of_train.set_defaults(run=_run_train)
 
@@ -99,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
         "gradient-steps", help="time of a gradient step of each algorithm and of its base"
     )
     of_steps.add_argument(
-        "--rounds", type=whole_number(1), default=60, help="of measuring (default: 60)"
+        "--rounds", type=whole_number(1), default=60, help="rounds of measuring (default: 60)"
     )
     of_steps.add_argument(
         "--algorithms",
@@ -107,13 +107,13 @@ def _parser() -> argparse.ArgumentParser:
         action=Distinct,
         choices=gradient_steps.bases(),
         default=[*gradient_steps.bases()],
-        help="(default: all)",
+        help="which of them (default: all)",
     )
     of_steps.set_defaults(run=_run_gradient_steps)
 
     of_profile = commands.add_parser("profile", help="where the time of a training step goes")
     of_profile.add_argument(
-        "--steps", type=whole_number(1), default=4000, help="of training (default: 4000)"
+        "--steps", type=whole_number(1), default=4000, help="steps of training (default: 4000)"
     )
     of_profile.set_defaults(run=_run_profile)
 
@@ -122,19 +122,21 @@ def _parser() -> argparse.ArgumentParser:
         "--capacity", type=whole_number(1), default=1_000_000, help="slots (default: 1000000)"
     )
     of_memory.add_argument(
-        "--steps", type=whole_number(1), default=1_000_000, help="in use (default: 1000000)"
+        "--steps", type=whole_number(1), default=1_000_000, help="steps in use (default: 1000000)"
     )
     of_memory.add_argument(
         "--images",
         type=whole_number(0),
         default=ops.IMAGES,
-        help=f"stored; 0 for none (default: {ops.IMAGES})",
+        help=f"images stored; 0 for none (default: {ops.IMAGES})",
     )
     of_memory.set_defaults(run=_run_memory)
 
-    of_engines = commands.add_parser("engines", help="wall time of grids of runs, here and on Ray")
+    of_engines = commands.add_parser(
+        "engines", help="time of many short runs, with and without Ray"
+    )
     of_engines.add_argument(
-        "--runs", type=whole_number(1), default=64, help="in a grid (default: 64)"
+        "--runs", type=whole_number(1), default=64, help="runs in a grid (default: 64)"
     )
     of_engines.add_argument(
         "--workers",
@@ -150,7 +152,7 @@ def _parser() -> argparse.ArgumentParser:
         action=Distinct,
         choices=("local", "ray"),
         default=["local", "ray"],
-        help="(default: both)",
+        help="engines to measure (default: both)",
     )
     of_engines.set_defaults(run=_run_engines)
 
@@ -161,10 +163,10 @@ def _parser() -> argparse.ArgumentParser:
             action=Distinct,
             choices=train.TASKS,
             default=[*train.TASKS],
-            help="(default: all)",
+            help="which of them (default: all)",
         )
     for each in (of_ops, of_train, of_steps, of_profile, of_memory, of_engines):
-        each.add_argument("--out", type=Path, help="a folder for JSON, and for the plot of ops")
+        each.add_argument("--out", type=Path, help="folder for JSON and plots")
     return parser
 
 

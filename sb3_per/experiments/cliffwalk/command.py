@@ -124,7 +124,7 @@ def _parser() -> argparse.ArgumentParser:
         "and 2 of Schaul et al. (2016). Runs that the folder holds already are not made again.",
     )
     parser.add_argument(
-        "--networks", action="store_true", help="DQN against PERDQN, rather than tables"
+        "--networks", action="store_true", help="compare DQN and PERDQN instead of tables"
     )
     parser.add_argument(
         "--n",
@@ -136,7 +136,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--seeds", dest="n_seeds", type=whole_number(1), help="how many seeds")
     for option in ("--learners", "--methods"):
-        parser.add_argument(option, nargs="+", action=Distinct, help="by default all")
+        parser.add_argument(option, nargs="+", action=Distinct, help="which of them (default: all)")
     parser.add_argument(
         "--jobs",
         type=whole_number(1),

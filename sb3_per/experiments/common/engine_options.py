@@ -23,13 +23,19 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
     ray = parser.add_argument_group("with --engine ray")
     ray.add_argument("--address", help="cluster to join (default: start Ray on this machine)")
     ray.add_argument(
-        "--cpus-per-run", type=_share(above_zero=True), help="Ray's logical CPUs (default: 1)"
+        "--cpus-per-run",
+        type=_share(above_zero=True),
+        help="Ray's logical CPUs for each run (default: 1)",
     )
     ray.add_argument(
-        "--gpus-per-run", type=_share(above_zero=False), help="Ray's logical GPUs (default: 0)"
+        "--gpus-per-run",
+        type=_share(above_zero=False),
+        help="Ray's logical GPUs for each run (default: 0)",
     )
     ray.add_argument(
-        "--retries", type=whole_number(0), help="of a run that is lost with its node (default: 3)"
+        "--retries",
+        type=whole_number(0),
+        help="how often a run is tried again if its process or node is lost (default: 3)",
     )
 
 

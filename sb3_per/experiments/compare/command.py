@@ -56,23 +56,27 @@ def _parser() -> argparse.ArgumentParser:
     of_run.add_argument(
         "--seeds",
         type=whole_number(1),
-        help="how many (default: the suite's, or as many as the run folder has if these are more)",
+        help="number of seeds (default: the suite's, or the run folder's if that is larger)",
     )
     of_run.add_argument(
         "--jobs",
         type=whole_number(1),
-        help="cells at a time (default: 1; with --engine ray as many as its nodes can run)",
+        help="runs at a time (default: 1; with --engine ray as many as its nodes can run)",
     )
     of_run.add_argument("--out", type=Path, help="run folder (default: runs/SUITE)")
-    of_run.add_argument("--device", default="cpu", help="torch's (default: cpu)")
+    of_run.add_argument("--device", default="cpu", help="torch's device (default: cpu)")
     add_engine_options(of_run)
     of_run.set_defaults(command=_run, refuse=of_run.error)
 
     of_report = commands.add_parser("report", help="write figures, tables and claims")
     of_report.add_argument("folder", type=Path, help="run folder")
-    of_report.add_argument("--out", type=Path, help="(default: FOLDER/report)")
+    of_report.add_argument("--out", type=Path, help="folder of the report (default: FOLDER/report)")
     of_report.add_argument(
-        "--variants", nargs="+", action=Distinct, default=(), help="in the figures (default: all)"
+        "--variants",
+        nargs="+",
+        action=Distinct,
+        default=(),
+        help="variants in the figures (default: all)",
     )
     of_report.add_argument(
         "--format",
@@ -80,10 +84,10 @@ def _parser() -> argparse.ArgumentParser:
         action=Distinct,
         choices=("svg", "pdf"),
         default=("svg",),
-        help="of the figures, in addition to PNG, which the report shows (default: svg)",
+        help="formats of the figures, in addition to PNG, which the report shows (default: svg)",
     )
     of_report.add_argument(
-        "--width", type=_inches, help="of the figures, in inches; the size of text stays"
+        "--width", type=_inches, help="width of the figures in inches; the text keeps its size"
     )
     of_report.set_defaults(command=_report)
     return parser
@@ -122,7 +126,7 @@ def _run(asked: argparse.Namespace) -> None:
         else:
             failed = _train_on_ray(todo, n_done, asked, folder, options)
     n_finished = len(grid) - len(failed)
-    sys.stdout.write(f"{n_finished} of {len(grid)} cells are finished.\n")
+    sys.stdout.write(f"{n_finished} of {len(grid)} runs are finished.\n")
     n_others = len(run_folder.strangers(folder, grid))
     if n_others:
         sys.stdout.write(f"Results that do not belong to this grid (they are kept): {n_others}.\n")

@@ -56,7 +56,7 @@ def check_places(folder: Path, cells: Iterable[Cell]) -> None:
     foreign = [str(path) for path in (cell_folder(folder, each) for each in cells) if _holds(path)]
     if foreign:
         raise FileExistsError(
-            "a run removes what is in its cells' folders, so they must be empty or marked by "
+            "a run removes what is in its own folder, so it must be empty or marked by "
             f"{_MARK}. Choose another --out, or move these folders away: {', '.join(foreign)}"
         )
 

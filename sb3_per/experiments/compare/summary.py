@@ -149,7 +149,7 @@ def claim(
     if n_seeds < LEAST_RUNS:
         return f"no claim can be made: fewer than {LEAST_RUNS} seeds"
     if not is_whole:
-        return "no claim can be made: cells are missing"
+        return "no claim can be made: runs are missing"
     loses_little = differs.low > -MARGIN and not worse_in
     if improved.low > 0.5:
         said = "better" if loses_little else "better, but not shown to be non-inferior"
