@@ -42,12 +42,12 @@ def register() -> None:
     """
     Enter our algorithms into RL-Zoo's tables, and our environments into gymnasium's registry.
 
-    MinAtar's environments are registered, too, if MinAtar is installed. A second call changes
-    nothing. RL-Zoo would look for hyperparameters in a file named after the algorithm, so pass it
-    ``config_file("per_dqn")``.
+    MinAtar's environments are registered, too, if MinAtar is installed. A second call undoes
+    ``load_without_buffers`` and changes nothing else. RL-Zoo would look for hyperparameters in a
+    file named after the algorithm, so pass it ``config_file("per_dqn")``.
 
-    :raises ValueError: if RL-Zoo knows another algorithm by one of our names; nothing has changed
-        then.
+    :raises ValueError: if RL-Zoo knows another algorithm by one of our names, and not a subclass of
+        ours; nothing has changed then.
     """
     # Imported here, not above: RL-Zoo patches gymnasium when it is imported, and importing this
     # module must not do that.

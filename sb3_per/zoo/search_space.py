@@ -10,11 +10,13 @@ if TYPE_CHECKING:
 Sampler = Callable[["optuna.Trial", int, int, dict[str, Any]], dict[str, Any]]
 Converter = Callable[[dict[str, Any]], dict[str, Any]]
 
-# Options of the buffer that are searched. The other options of the YAML file are stored with the
-# trial as parameters with a single choice, since RL-Zoo reads a trial without looking at the YAML
-# file's own `replay_buffer_kwargs`.
+# Options of the buffer that are searched, the last two by RL-Zoo for hindsight replay. The other
+# options of the YAML file are stored with the trial as parameters with a single choice, since
+# RL-Zoo reads a trial without looking at the YAML file's own `replay_buffer_kwargs`.
 _SEARCHED = ("prioritization", "alpha", "eps", "uniform_share")
+_SEARCHED_WITH_GOALS = ("n_sampled_goal", "goal_selection_strategy")
 _KEPT = "replay_buffer_kwargs."
+_PRIORITIZATIONS = ("proportional", "rank")
 
 
 @functools.lru_cache  # so that registering twice changes nothing
@@ -24,8 +26,9 @@ def sampler_of(base: str) -> Sampler:
 
     RL-Zoo calls it with the trial, the numbers of actions and environments, and
     ``additional_args``, whose ``her_kwargs`` are the YAML file's ``replay_buffer_kwargs``. Options
-    that are not searched keep their values. It returns the trial's parameters, converted by
-    ``converter_of(base)``.
+    that are not searched keep their values. It returns the arguments of our algorithm: the trial's
+    parameters, converted by ``converter_of(base)``, with the action noise of TD3 and DDPG as an
+    object.
 
     :param base: RL-Zoo's name of an algorithm, such as dqn.
     """
@@ -36,9 +39,15 @@ def sampler_of(base: str) -> Sampler:
     def sample(
         trial: "optuna.Trial", n_actions: int, n_envs: int, additional_args: dict[str, Any]
     ) -> dict[str, Any]:
-        sample_base(trial, n_actions, n_envs, additional_args)
+        of_base = sample_base(trial, n_actions, n_envs, additional_args)
         _suggest_options(trial, base, additional_args.get("her_kwargs", {}))
-        return convert(trial.params)
+        sampled = convert(trial.params)
+        # RL-Zoo makes noise from these two only when it reads a stored trial.
+        for name in ("noise_type", "noise_std"):
+            sampled.pop(name, None)
+        if "action_noise" in of_base:
+            sampled["action_noise"] = of_base["action_noise"]
+        return sampled
 
     return sample
 
@@ -53,10 +62,12 @@ def converter_of(base: str) -> Converter:
     def convert(sampled_params: dict[str, Any]) -> dict[str, Any]:
         of_buffer, others = {}, {}
         for name, value in sampled_params.items():
-            if name in _SEARCHED or name.startswith(_KEPT):
+            if name in (*_SEARCHED, *_SEARCHED_WITH_GOALS) or name.startswith(_KEPT):
                 of_buffer[name.removeprefix(_KEPT)] = value
             else:
                 others[name] = value
+        if others.get("noise_type", "") is None:  # RL-Zoo would pass both to the algorithm
+            del others["noise_type"], others["noise_std"]
         return {**convert_base(others), "replay_buffer_kwargs": of_buffer}
 
     return convert
@@ -67,11 +78,15 @@ def _suggest_options(trial: "optuna.Trial", base: str, kept: dict[str, Any]) -> 
     trial.suggest_float("beta_initial", 0.0, 1.0)
     if base == "dqn":
         trial.suggest_categorical("double_q", [False, True])
-    prioritization = trial.suggest_categorical("prioritization", ["proportional", "rank"])
-    if prioritization == "proportional":  # eps cannot affect ranks, so they refuse other values
-        trial.suggest_float("eps", 1e-6, 1e-1, log=True)
+    replaced = {*trial.params, "uniform_share"}
+    # Another prioritization, such as LAP, keeps its name and its own options.
+    if kept.get("prioritization", "proportional") in _PRIORITIZATIONS:
+        prioritization = trial.suggest_categorical("prioritization", _PRIORITIZATIONS)
+        if prioritization == "proportional":  # eps cannot affect ranks, which refuse other values
+            trial.suggest_float("eps", 1e-6, 1e-1, log=True)
+        replaced |= {"prioritization", "eps"}
     if kept.get("replacement", True):  # a uniform share needs replacement
         trial.suggest_categorical("uniform_share", [0.0, 0.1, 0.5])
     for name, value in kept.items():
-        if name not in _SEARCHED:
+        if name not in replaced:
             trial.suggest_categorical(_KEPT + name, [value])

@@ -1,6 +1,7 @@
 """RL-Zoo and PERDQN in one process: tables, YAML files, hyperparameter search."""
 
 import argparse
+import copy
 import pickle
 import re
 import subprocess
@@ -17,7 +18,7 @@ import yaml
 from builders import probabilities_in
 from rl_zoo3 import exp_manager, hyperparams_opt
 from rl_zoo3.exp_manager import ExperimentManager
-from stable_baselines3 import DQN
+from stable_baselines3 import DQN, HerReplayBuffer
 from stable_baselines3.common.envs import BitFlippingEnv
 
 from examples import cartpole
@@ -118,12 +119,22 @@ def test_every_algorithm_trains_with_rl_zoos_section_of_its_base(name, tmp_path)
 @pytest.mark.parametrize("name", [n for n in zoo.ALGORITHMS if n not in ("per_dqn", "per_crossq")])
 def test_every_search_trains_what_its_stored_trial_is_converted_to(name, study):
     arguments = {"using_her_replay_buffer": False, "her_kwargs": {}}
-    for _ in range(5):
+    small = {"buffer_size": 3000}
+    for _ in range(8):
         trial = study.ask()
-        trained = hyperparams_opt.HYPERPARAMS_SAMPLER[name](trial, 2, 1, arguments)
+        trained = hyperparams_opt.HYPERPARAMS_SAMPLER[name](trial, 1, 1, arguments)
         stored = study.trials[trial.number].params
+        converted = hyperparams_opt.HYPERPARAMS_CONVERTER[name](stored)
 
-        assert hyperparams_opt.HYPERPARAMS_CONVERTER[name](stored) == trained
+        env_id = "CartPole-v1" if name == "per_qrdqn" else "Pendulum-v1"
+        model = zoo.ALGORITHMS[name](
+            "MlpPolicy", env_id, device="cpu", **small | copy.deepcopy(trained)
+        )
+        # RL-Zoo makes the noise of a stored trial itself.
+        noise = converted.pop("noise_type", None), converted.pop("noise_std", 0)
+        assert (noise[0] is None) == (model.__dict__.get("action_noise") is None)
+        trained.pop("action_noise", None)
+        assert converted == trained
         assert {"alpha", "prioritization"} <= trained["replay_buffer_kwargs"].keys()
         assert 0 <= trained["beta_initial"] <= 1
         assert "double_q" not in trained
@@ -316,6 +327,33 @@ def test_a_trial_keeps_the_options_that_are_not_searched(study):
     converted = convert_per_dqn(study.trials[0].params)["replay_buffer_kwargs"]
     assert converted["td_error_clip"] == 1.0
     assert converted["alpha"] == trial.params["alpha"] <= 1.0
+
+
+@pytest.mark.filterwarnings("ignore:Choices for a categorical distribution")  # a dict is one
+def test_a_search_keeps_another_prioritization_and_its_options(study):
+    trial = study.ask()
+    options = {"prioritization": "lap", "prioritization_kwargs": {"threshold": 1.0}}
+
+    trained = sample_per_dqn(trial, 2, 1, {"using_her_replay_buffer": False, "her_kwargs": options})
+
+    assert trained["replay_buffer_kwargs"].items() >= options.items()
+    assert "eps" not in trained["replay_buffer_kwargs"]
+    assert convert_per_dqn(study.trials[0].params) == trained
+    PERDQN("MlpPolicy", "CartPole-v1", buffer_size=100, device="cpu", **trained)
+
+
+def test_a_search_with_hindsight_replay_samples_its_options(study):
+    trial = study.ask()
+    options = {"goal_selection_strategy": "future", "n_sampled_goal": 9, "copy_info_dict": True}
+
+    trained = sample_per_dqn(trial, 2, 1, {"using_her_replay_buffer": True, "her_kwargs": options})
+
+    sampled = trained["replay_buffer_kwargs"]
+    assert sampled["n_sampled_goal"] == trial.params["n_sampled_goal"] <= 5
+    assert sampled["copy_info_dict"]
+    env = BitFlippingEnv(n_bits=3)
+    kind = {"replay_buffer_class": HerReplayBuffer, "buffer_size": 100}
+    PERDQN("MultiInputPolicy", env, device="cpu", **kind, **trained)
 
 
 def test_a_run_continues_with_its_priorities(tmp_path):
