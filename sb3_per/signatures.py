@@ -22,11 +22,14 @@ def explain_unknown_arguments(
     """
 
     def decorate(constructor: Callable[P, R]) -> Callable[P, R]:
-        known = [each.name for each in _named_parameters(constructor)]
+        own = [each.name for each in _named_parameters(constructor)]
 
         @functools.wraps(constructor)
         def construct(*args: P.args, **kwargs: P.kwargs) -> R:
-            refuse_unknown(f"{type(args[0]).__name__} has no argument", kwargs, known, hints)
+            kind = type(args[0])
+            # A subclass has its own arguments, too; its constructor has already taken them.
+            known = dict.fromkeys([*own, *(argument_names(kind) or [])])
+            refuse_unknown(f"{kind.__name__} has no argument", kwargs, known, hints)
             return constructor(*args, **kwargs)
 
         return construct

@@ -7,6 +7,7 @@ from typing import Any
 
 from gymnasium import spaces
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.her import HerReplayBuffer
 
 from sb3_per.buffers.goals import require_goals
 from sb3_per.buffers.her import PrioritizedHerReplayBuffer
@@ -15,6 +16,7 @@ from sb3_per.buffers.prioritized import (
     PrioritizedDictReplayBuffer,
     PrioritizedReplayBuffer,
 )
+from sb3_per.prioritization.base import Prioritization
 from sb3_per.prioritization.lap import LossAdjusted
 from sb3_per.prioritization.names import PRIORITIZATION_NAMES
 from sb3_per.rules import require
@@ -39,6 +41,7 @@ _OPTION_HINTS = {
     "beta": f"{_BETA} to the algorithm",
     **{old: f"pass {new}" for old, new in _SB2_OPTIONS.items()},
 }
+_UNKNOWN = object()  # equals no value of an option
 # Arguments that SB3 passes to every buffer.
 _GIVEN_BY_SB3 = (
     "buffer_size",
@@ -76,6 +79,8 @@ def resolve_buffer_class(
     default = PrioritizedDictReplayBuffer if has_dict else PrioritizedReplayBuffer
     is_class = named is None or isinstance(named, type)
     require(is_class, "replay_buffer_class must be a class", named)
+    if named is HerReplayBuffer:  # RL-Zoo's files name it, and models that SB3 has saved
+        named = PrioritizedHerReplayBuffer
     # Naming the plain class is fine for Dict observations, too: a saved model names the class that
     # it had, and one YAML file may serve all observation spaces.
     if named is None or named is PrioritizedReplayBuffer:
@@ -105,13 +110,19 @@ def complete_options(
         differs from the algorithm's argument.
     """
     require(isinstance(given, dict), "replay_buffer_kwargs must be a dict", given)
-    names = argument_names(kind) or [*given]
+    required = ["beta", *decided]
+    names = argument_names(kind) or [*given, *required]
+    missing = [name for name in required if name not in names]
+    rule = f"replay_buffer_class must take {', '.join(required)} (or **kwargs, and pass them on)"
+    require(not missing, rule, f"{kind.__name__} without {', '.join(missing)}")
     options = [name for name in names if name != "beta" and name not in _GIVEN_BY_SB3]
     refuse_unknown(f"{kind.__name__} has no option", given, options, _OPTION_HINTS)
     for name, value in given.items():
-        rule = f"{name} in replay_buffer_kwargs must equal the algorithm's {name}"
-        agrees = name not in decided or value == decided[name]
-        require(agrees, f"{rule}={decided.get(name)}", value)
+        rule = f"{name} in replay_buffer_kwargs must equal the algorithm's {name}="
+        rule += (
+            f"{decided.get(name)} (SB3 saves both; load its model with replay_buffer_kwargs={{}})"
+        )
+        require(name not in decided or value == decided[name], rule, value)
     return {**given, **decided}
 
 
@@ -130,11 +141,24 @@ def clip_at_threshold(
     require(options.get("prioritization") not in ("lap", LossAdjusted), rule, "loss")
     if loss_threshold is None:
         raise ValueError(
-            "td_error_clip must be a number or None if the loss has no threshold, got 'loss': "
-            "PERDQN's loss has one, and that of PERSAC, PERTD3, PERDDPG and PERCrossQ with "
-            f"loss='huber', but not that of this {algorithm}"
+            f"td_error_clip must be a number or None for this {algorithm}, got 'loss', which needs "
+            "a Huber loss: PERDQN has one, and PERSAC, PERTD3, PERDDPG and PERCrossQ with "
+            "loss='huber'"
         )
     return loss_threshold
+
+
+def warn_of_lap(
+    prioritization: Prioritization, loss_threshold: float | None, algorithm: str
+) -> None:
+    """Warn if LAP's threshold is not that of the loss (parameters as above)."""
+    if isinstance(prioritization, LossAdjusted) and loss_threshold != prioritization.floor:
+        warnings.warn(
+            f"LAP needs a Huber loss with its own threshold {prioritization.floor:g}, but the loss "
+            f"of {algorithm} has the threshold {loss_threshold}; actor-critics with loss='huber' "
+            "take over LAP's",
+            stacklevel=3,
+        )
 
 
 def require_prioritized(method: str, buffer: object) -> None:
@@ -168,25 +192,35 @@ def require_matching_buffer(buffer: PrioritizedReplayBuffer, model: OffPolicyAlg
 
 
 def adopt_options(
-    given: dict[str, Any], former: PrioritizedReplayBuffer, adopted: PrioritizedReplayBuffer
+    kind: type[Any] | None,
+    given: dict[str, Any],
+    former: PrioritizedReplayBuffer | None,
+    adopted: PrioritizedReplayBuffer,
 ) -> dict[str, Any]:
     """
     Return options that make a buffer like the adopted one; warn about options that the user set.
 
+    :param kind: The class of the buffers that the algorithm makes.
     :param given: The user's ``replay_buffer_kwargs``.
-    :param former: The buffer that was made with these options.
+    :param former: The buffer that was made with these options; None if it was deleted.
     :param adopted: The buffer that replaces it.
     """
-    if type(former) is not type(adopted):
+    if kind is None or type(adopted) is not kind:
         return given  # another class may choose its options itself
-    before = _options_of(former)
-    new = {name: value for name, value in _options_of(adopted).items() if value != before[name]}
+    before = _options_of(former) if type(former) is kind else {}
+    names = argument_names(kind)
+    new = {
+        name: value
+        for name, value in _options_of(adopted).items()
+        if value != before.get(name, _UNKNOWN) and (names is None or name in names)
+    }
     for name in sorted(new.keys() & given.keys()):
-        warnings.warn(
-            f"the buffer keeps its own {name}={new[name]!r} instead of the "
-            f"{given[name]!r} of replay_buffer_kwargs",
-            stacklevel=3,
-        )
+        if given[name] != new[name]:
+            warnings.warn(
+                f"the buffer keeps its own {name}={new[name]!r} instead of the "
+                f"{given[name]!r} of replay_buffer_kwargs",
+                stacklevel=4,
+            )
     return {**given, **new}
 
 

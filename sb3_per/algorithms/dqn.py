@@ -1,6 +1,5 @@
 """DQN with prioritized replay: it weights its loss and passes TD errors to the buffer."""
 
-import inspect
 from typing import Any
 
 import torch as th
@@ -115,30 +114,23 @@ class PERDQN(PrioritizedAlgorithm, DQN):
 
     def _setup_model(self) -> None:
         require_bool("double_q", self.double_q)
-        # The user's dict stays as it is: SB3 compares it with the policy_kwargs given to `load`.
-        given = self.policy_kwargs
-        self.policy_kwargs = self._with_fused_adam(given)
-        try:
-            super()._setup_model()
-        finally:
-            self.policy_kwargs = given
+        super()._setup_model()
+        self._use_fused_adam()
 
-    def _with_fused_adam(self, policy_kwargs: dict[str, Any]) -> dict[str, Any]:
+    def _use_fused_adam(self) -> None:
         """
         Let Adam and AdamW update all parameters in one kernel, unless the user chose otherwise.
 
         It is the same formula, rounded differently; for small networks a step takes a third of the
-        time.
+        time. The user's ``policy_kwargs`` stay as they are: SB3 compares them with those given to
+        ``load``.
         """
-        # A policy class without an argument `optimizer_class` keeps its optimizer, whatever it is.
-        parameter = inspect.signature(self.policy_class.__init__).parameters.get("optimizer_class")
-        optimizer = policy_kwargs.get("optimizer_class", parameter and parameter.default)
-        options = policy_kwargs.get("optimizer_kwargs") or {}
-        is_adam = optimizer in (th.optim.Adam, th.optim.AdamW)
-        has_kernel = is_adam and self.device.type in ("cpu", "cuda")
-        if not has_kernel or options.get("foreach") or options.get("differentiable"):
-            return policy_kwargs
-        return {**policy_kwargs, "optimizer_kwargs": {"fused": True, **options}}
+        optimizer = self.policy.optimizer
+        is_adam = type(optimizer) in (th.optim.Adam, th.optim.AdamW)
+        if is_adam and self.device.type in ("cpu", "cuda"):
+            for group in optimizer.param_groups:
+                if group["fused"] is None and not (group["foreach"] or group["differentiable"]):
+                    group["fused"] = True
 
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
         """Take gradient steps as ``DQN.train`` does, on batches sampled by priority."""

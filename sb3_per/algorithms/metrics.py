@@ -44,11 +44,8 @@ def metrics_of(
     weights = weights.astype(np.float64)  # squares of small weights can underflow in float32
     sizes = np.abs(td_errors)
     n, total, squares = len(weights), float(weights.sum()), float(weights @ weights)
-    is_linear = np.zeros(n, dtype=np.bool_)
-    gradients = sizes.astype(np.float64)
-    if loss_threshold is not None:
-        is_linear = sizes > loss_threshold
-        np.minimum(gradients, loss_threshold, out=gradients)
+    threshold = np.inf if loss_threshold is None else loss_threshold
+    gradients = np.minimum(sizes.astype(np.float64), threshold)
     weighted = weights * gradients
     uniform = float(weighted @ gradients) * total
     return Metrics(
@@ -56,6 +53,6 @@ def metrics_of(
         td_error=float(sizes.sum()) / n,
         weight_mean=total / n,
         effective_sample_size=total * total / (n * squares) if squares > 0 else 0.0,
-        linear_loss_share=int(np.count_nonzero(is_linear)) / n,
+        linear_loss_share=int(np.count_nonzero(sizes > threshold)) / n,
         gradient_noise_ratio=n * float(weighted @ weighted) / uniform if uniform > 0 else 1.0,
     )

@@ -20,6 +20,7 @@ from sb3_per.algorithms.buffer_options import (
     require_matching_buffer,
     require_prioritized,
     resolve_buffer_class,
+    warn_of_lap,
 )
 from sb3_per.algorithms.metrics import Metrics
 from sb3_per.buffers.goals import require_compute_reward
@@ -50,7 +51,8 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
     :raises ValueError: for an argument out of its range or a replay buffer without priorities.
     """
 
-    replay_buffer: PrioritizedReplayBuffer
+    # None after `del model.replay_buffer`, which users do to save memory.
+    replay_buffer: PrioritizedReplayBuffer = None  # type: ignore[assignment]
 
     # Which metrics of gradient steps are logged as ``train/<name>``.
     logged_metrics: ClassVar[tuple[str, ...]] = Metrics._fields
@@ -124,6 +126,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             super()._setup_model()
         finally:
             self.replay_buffer_kwargs, self.n_steps = given
+        warn_of_lap(self.replay_buffer.prioritization, self.loss_threshold, type(self).__name__)
 
     def _setup_learn(
         self,
@@ -133,7 +136,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         *args: Any,
         **kwargs: Any,
     ) -> tuple[int, BaseCallback]:
-        require_prioritized("learn", getattr(self, "replay_buffer", None))
+        require_prioritized("learn", self.replay_buffer)
         # SB3 resets the environments on this condition, and leaves no other trace of the reset.
         is_reset = reset_num_timesteps or self._last_obs is None
         ready = super()._setup_learn(
@@ -169,6 +172,9 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         """
         Train as SB3 does; beta follows SB3's training progress.
 
+        If a second call continues with ``reset_num_timesteps=False``, SB3 counts its steps and
+        those before as one training, so the progress, and with it beta, falls back at first.
+
         :param tb_log_name: By default the name of the class, such as PERDQN.
         """
         return super().learn(
@@ -189,7 +195,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         :raises ValueError: if the file does not hold a buffer with priorities that fits the model;
             the model keeps its own buffer then.
         """
-        own: Any = getattr(self, "replay_buffer", None)  # users may delete it to save memory
+        own = self.replay_buffer
         try:
             super().load_replay_buffer(path, truncate_last_traj)
             loaded = self.replay_buffer
@@ -202,7 +208,9 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             ) from error
         finally:
             self.replay_buffer = own
-        self.use_replay_buffer(loaded)
+        require_prioritized("load_replay_buffer", loaded)
+        is_continued = isinstance(loaded, PrioritizedHerReplayBuffer) and not truncate_last_traj
+        self._adopt(loaded, ends_episodes=not is_continued)
 
     def use_replay_buffer(self, buffer: PrioritizedReplayBuffer) -> None:
         """
@@ -217,39 +225,40 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             keeps its own buffer then.
         """
         require_prioritized("use_replay_buffer", buffer)
+        self._adopt(buffer, ends_episodes=True)
+
+    def _adopt(self, buffer: PrioritizedReplayBuffer, ends_episodes: bool) -> None:
         require_matching_buffer(buffer, self)
         buffer.device = self.device
-        if self._last_obs is not None and buffer is not self.replay_buffer:
-            self._end_episodes_of(buffer)
+        is_elsewhere = self._last_obs is not None and buffer is not self.replay_buffer
+        # With one-step returns, the marks would change nothing, except in memory-optimised storage,
+        # which loses the last next observation when the next episode begins, and for new goals,
+        # which come from the same episode.
+        needs_ends = buffer.n_steps > 1 or buffer.optimize_memory_usage
+        needs_ends = needs_ends or isinstance(buffer, PrioritizedHerReplayBuffer)
+        if ends_episodes and is_elsewhere and needs_ends:
+            buffer.end_episodes()
         if isinstance(buffer, PrioritizedHerReplayBuffer):
             buffer.continue_with(self.env)
         if buffer.buffer_size != max(self.buffer_size // self.n_envs, 1):
             warnings.warn(
                 f"buffer_size is now {buffer.n_slots}, the loaded buffer's, instead of "
                 f"{self.buffer_size}",
-                stacklevel=2,
+                stacklevel=3,
             )
             self.buffer_size = buffer.n_slots
         # When the model is saved and loaded, it makes a new buffer with these options.
         self.replay_buffer_kwargs = adopt_options(
-            self.replay_buffer_kwargs, self.replay_buffer, buffer
+            self.replay_buffer_class, self.replay_buffer_kwargs, self.replay_buffer, buffer
         )
         self.optimize_memory_usage = buffer.optimize_memory_usage
         self.replay_buffer = buffer
 
-    @staticmethod
-    def _end_episodes_of(buffer: PrioritizedReplayBuffer) -> None:
-        # With one-step returns, the marks would change nothing, except in memory-optimised storage:
-        # it loses the last next observation when the next episode begins.
-        if buffer.n_steps > 1 or buffer.optimize_memory_usage:
-            buffer.end_episodes()
-
     def set_env(self, env: GymEnv, force_reset: bool = True) -> None:
         """Continue with other environments, as SB3 does; hindsight replay uses them, too."""
         super().set_env(env, force_reset)
-        buffer: Any = getattr(self, "replay_buffer", None)  # users may delete it to save memory
-        if isinstance(buffer, PrioritizedHerReplayBuffer):
-            buffer.continue_with(self.env)
+        if isinstance(self.replay_buffer, PrioritizedHerReplayBuffer):
+            self.replay_buffer.continue_with(self.env)
 
     def set_random_seed(self, seed: int | None = None) -> None:
         """Set all seeds as SB3 does, and seed the buffer's random generator."""

@@ -320,11 +320,14 @@ def test_options_of_the_buffer_reach_it():
         ),
         ({"replay_buffer_kwargs": {"prioritized_replay_eps": 0.1}}, "pass eps$"),
         ({"replay_buffer_kwargs": {"buffer_size": 10}}, "no option 'buffer_size': .*It takes hand"),
-        ({"replay_buffer_kwargs": {"n_steps": 3}}, "n_steps=1, got 3"),
-        ({"replay_buffer_kwargs": {"gamma": 0.9}}, "gamma=0.99, got 0.9"),
+        ({"replay_buffer_kwargs": {"n_steps": 3}}, "n_steps=1 .*got 3"),
+        ({"replay_buffer_kwargs": {"gamma": 0.9}}, "gamma=0.99 .*got 0.9"),
         ({"replay_buffer_class": ReplayBuffer}, "PrioritizedReplayBuffer .* got ReplayBuffer"),
         ({"replay_buffer_class": "ReplayBuffer"}, "class must be a class, got 'ReplayBuffer'"),
-        ({"replay_buffer_class": HerReplayBuffer}, "hindsight .* got HerReplayBuffer"),
+        (
+            {"replay_buffer_class": HerReplayBuffer},
+            "needs Dict observations .*leave replay_buffer_class",
+        ),
         (
             {"replay_buffer_class": PrioritizedDictReplayBuffer},
             "PrioritizedReplayBuffer .* got PrioritizedDictReplayBuffer",
@@ -605,6 +608,47 @@ def test_a_buffer_may_be_deleted_before_another_one_is_loaded(tmp_path):
     model.load_replay_buffer(tmp_path / "buffer.pkl")
 
     assert model.replay_buffer.size() == 60
+
+
+def test_a_deleted_buffer_leaves_a_model_that_can_go_on_with_another(tmp_path):
+    buffer = make(replay_buffer_kwargs={"alpha": 0.3}).learn(60).replay_buffer
+    model = make(replay_buffer_kwargs={"alpha": 0.9})
+    del model.replay_buffer
+    model.set_random_seed(1)
+
+    with pytest.warns(UserWarning, match=r"own alpha=0\.3 instead of the 0\.9") as caught:
+        model.use_replay_buffer(buffer)
+
+    assert [each.filename for each in caught] == [__file__]
+    model.save(tmp_path / "model")
+    assert PERDQN.load(tmp_path / "model", env=Noise()).replay_buffer.alpha == 0.3
+
+
+def test_a_buffer_of_sb3_is_refused_by_the_method_that_was_called(tmp_path):
+    DQN("MlpPolicy", Noise(), buffer_size=100).save_replay_buffer(tmp_path / "buffer.pkl")
+
+    with pytest.raises(ValueError, match=r"load_replay_buffer needs .* got 'ReplayBuffer'"):
+        make().load_replay_buffer(tmp_path / "buffer.pkl")
+
+
+def test_a_buffer_class_that_cannot_take_our_options_is_told_which():
+    class Old(PrioritizedReplayBuffer):
+        def __init__(self, buffer_size, observation_space, action_space, device, n_envs=1):
+            pass
+
+    with pytest.raises(
+        ValueError, match=r"must take beta, n_steps, gamma .* got 'Old without beta"
+    ):
+        make(replay_buffer_class=Old)
+
+
+def test_a_subclass_tells_of_its_own_arguments():
+    class Mine(PERDQN):
+        def __init__(self, *args, extra=0, **kwargs):
+            super().__init__(*args, **kwargs)
+
+    with pytest.raises(ValueError, match=r"'extraa': did you mean 'extra'"):
+        Mine("MlpPolicy", Noise(), extraa=1)
 
 
 def test_the_buffer_of_another_class_changes_no_options(tmp_path):

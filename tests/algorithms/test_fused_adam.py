@@ -43,6 +43,15 @@ class PolicyOfMyOwn(DQNPolicy):
         super().__init__(*args, optimizer_class=th.optim.RMSprop, **kwargs)
 
 
+class PolicyThatPassesOn(DQNPolicy):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+
+
+def test_adam_is_fused_in_a_policy_that_passes_its_arguments_on():
+    assert adam_of(PERDQN(PolicyThatPassesOn, "CartPole-v1"))["fused"]
+
+
 @pytest.mark.parametrize("kind", [AdamOfMyOwn, th.optim.SGD, th.optim.RMSprop])
 def test_other_optimizers_are_left_alone(kind):
     model = PERDQN("MlpPolicy", "CartPole-v1", policy_kwargs={"optimizer_class": kind})

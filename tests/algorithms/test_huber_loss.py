@@ -65,6 +65,7 @@ def test_the_critics_gradient_is_that_of_an_explicit_huber_loss(
 
 
 @EACH
+@pytest.mark.filterwarnings("ignore:LAP needs a Huber loss")
 def test_below_its_threshold_the_huber_loss_is_the_bases(kind):
     far = {**LAP, "prioritization_kwargs": {"threshold": 1e6}}
     options = {"replay_buffer_kwargs": far, **NO_WEIGHTS}
@@ -94,8 +95,17 @@ def test_priorities_can_be_clipped_at_the_losss_threshold(kind):
 
 @pytest.mark.parametrize("kind", [*SQUARED, PERQRDQN, PERTQC], ids=lambda kind: kind.__name__)
 def test_priorities_cannot_be_clipped_where_the_loss_has_no_threshold(kind):
-    with pytest.raises(ValueError, match=f"no threshold, got 'loss'.* of this {kind.__name__}"):
+    with pytest.raises(ValueError, match=f"for this {kind.__name__}, got 'loss', which needs"):
         make(kind, replay_buffer_kwargs={"td_error_clip": "loss"})
+
+
+@pytest.mark.parametrize("kind", [*SQUARED, PERDQN], ids=lambda kind: kind.__name__)
+def test_lap_warns_of_a_loss_with_another_threshold(kind):
+    env = "CartPole-v1" if kind is PERDQN else "Pendulum-v1"
+    options = {"buffer_size": 100, "device": "cpu", "replay_buffer_kwargs": LAP}
+
+    with pytest.warns(UserWarning, match=f"LAP needs .* threshold 0.5, .* {kind.__name__} has"):
+        kind("MlpPolicy", env, **options)
 
 
 @EACH

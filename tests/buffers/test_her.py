@@ -372,6 +372,21 @@ def test_a_buffer_of_another_run_computes_rewards_with_the_new_environments():
     second.learn(20)
 
 
+def test_an_episode_never_joins_two_when_a_model_returns_to_a_buffer():
+    trained = model(n_envs=1).learn(20)
+    first = trained.replay_buffer
+    trained.use_replay_buffer(model(n_envs=1).replay_buffer)
+    trained.learn(12, reset_num_timesteps=False)
+
+    trained.use_replay_buffer(first)
+    trained.learn(10, reset_num_timesteps=False)
+
+    assert first.ep_length[15:20, 0].tolist() == [5] * 5
+    goals = first.observations["desired_goal"]
+    for start, length in zip(first.ep_start[:30, 0], first.ep_length[:30, 0], strict=True):
+        assert (goals[start : start + length] == goals[start]).all()
+
+
 def test_rewards_for_new_goals_come_from_the_environments_of_set_env():
     trained, other = model().learn(50), model()
 

@@ -17,7 +17,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import VecFrameStack, VecNormalize
 
-from sb3_per import PERDQN
+from sb3_per import PERDQN, PrioritizedHerReplayBuffer
 
 # Spaces and wrappers
 
@@ -98,12 +98,15 @@ def test_stacked_frames_are_learned_from(kind):
     assert model.replay_buffer.observations.shape[-1] == 12
 
 
-def test_hindsight_replay_without_priorities_is_refused_with_a_way_out():
+@BOTH
+def test_hindsight_replay_is_asked_for_by_sb3s_class(kind):
     env = BitFlippingEnv(n_bits=3)
-    make(DQN, env, "MultiInputPolicy", replay_buffer_class=HerReplayBuffer)
 
-    with pytest.raises(ValueError, match=r"hindsight replay, PrioritizedHer.* got HerReplay"):
-        make(PERDQN, env, "MultiInputPolicy", replay_buffer_class=HerReplayBuffer)
+    model = make(kind, env, "MultiInputPolicy", replay_buffer_class=HerReplayBuffer)
+
+    expected = HerReplayBuffer if kind is DQN else PrioritizedHerReplayBuffer
+    assert type(model.replay_buffer) is expected
+    model.learn(60)
 
 
 # Training
