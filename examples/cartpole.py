@@ -11,10 +11,20 @@ from sb3_per import PERDQN
 
 # Chosen on seeds 100 and up (docs/results/first-run.md), and the same as in per_dqn.yml.
 SETTINGS = {
-    **{"learning_rate": lambda left: 3e-3 * left, "batch_size": 128, "buffer_size": 100_000},
-    **{"train_freq": 8, "gradient_steps": 4, "target_update_interval": 128, "n_steps": 5},
-    **{"exploration_fraction": 0.2, "exploration_final_eps": 0.04, "learning_starts": 1000},
-    **{"double_q": True, "beta_initial": 0.4, "beta_final": 0.4, "device": "cpu"},
+    "learning_rate": lambda left: 3e-3 * left,
+    "batch_size": 128,
+    "buffer_size": 100_000,
+    "learning_starts": 1000,
+    "train_freq": 8,
+    "gradient_steps": 4,
+    "target_update_interval": 128,
+    "n_steps": 5,
+    "exploration_fraction": 0.2,
+    "exploration_final_eps": 0.04,
+    "double_q": True,
+    "beta_initial": 0.4,
+    "beta_final": 0.4,
+    "device": "cpu",
 }
 VARIANTS = {"proportional": {}, "rank": {"prioritization": "rank", "alpha": 0.7}}
 
@@ -22,13 +32,13 @@ VARIANTS = {"proportional": {}, "rank": {"prioritization": "rank", "alpha": 0.7}
 def main(seed: int = 0, variant: str = "proportional", steps: int = 50_000) -> tuple[float, float]:
     buffer = {"weight_normalization": "mean", **VARIANTS[variant]}
     model = PERDQN("MlpPolicy", "CartPole-v1", seed=seed, replay_buffer_kwargs=buffer, **SETTINGS)
-    choosing, fresh = (make_vec_env("CartPole-v1", 100, seed + 10_000 * n) for n in (1, 2))
+    eval_env, test_env = (make_vec_env("CartPole-v1", 100, seed + 10_000 * n) for n in (1, 2))
     with TemporaryDirectory() as folder:
-        often = {"n_eval_episodes": 100, "eval_freq": min(2500, steps // 2), "verbose": 0}
-        keep = EvalCallback(choosing, best_model_save_path=folder, **often)
-        model.learn(steps, callback=keep, progress_bar=True)
-        kept = PERDQN.load(f"{folder}/best_model", device="cpu")
-    last, best = (evaluate_policy(each, fresh, 100)[0] for each in (model, kept))
+        options = {"n_eval_episodes": 100, "eval_freq": min(2500, steps // 2), "verbose": 0}
+        callback = EvalCallback(eval_env, best_model_save_path=folder, **options)
+        model.learn(steps, callback=callback, progress_bar=True)
+        best_model = PERDQN.load(f"{folder}/best_model", device="cpu")
+    last, best = (evaluate_policy(each, test_env, 100)[0] for each in (model, best_model))
     print(f"{variant}, seed {seed}: mean return {last:.1f}, best policy {best:.1f} (100 episodes)")
     return last, best
 

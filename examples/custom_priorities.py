@@ -11,7 +11,8 @@ class SeldomReplayed(Proportional):
     """
     Priority abs(TD error) + 1 / sqrt(number of replays), so rarely replayed ones are sampled more.
 
-    Inheriting is not needed: ``sb3_per.prioritization.base.Prioritization`` lists the methods.
+    Inheriting is not needed: ``sb3_per.prioritization.base.Prioritization`` lists the methods. For
+    ``save_buffer`` and checkpoints, define ``state`` and ``restore`` with ``n_replays``, too.
     """
 
     def __init__(self, n_slots, **options):
@@ -23,7 +24,7 @@ class SeldomReplayed(Proportional):
         super().insert(slots)
 
     def update(self, slots, td_errors):
-        self.n_replays[slots] += 1
+        np.add.at(self.n_replays, slots, 1)  # a batch may hold a transition several times
         super().update(slots, np.abs(td_errors) + 1 / np.sqrt(self.n_replays[slots]))
 
 

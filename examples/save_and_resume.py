@@ -27,7 +27,8 @@ def main(total_timesteps: int = 2000) -> None:
     same = all(th.equal(left, right) for left, right in pairs)
     print(f"weights after 10 more gradient steps: {'the same' if same else 'different'}")
 
-    resumed.learn(total_timesteps, reset_num_timesteps=False)  # beta goes on, too
+    # SB3 counts all steps as one training now, so beta falls back at first and rises again.
+    resumed.learn(total_timesteps, reset_num_timesteps=False)
     print(f"{resumed.num_timesteps} steps in all, beta {resumed.replay_buffer.beta:.2f}")
 
 

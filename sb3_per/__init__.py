@@ -1,6 +1,7 @@
 """Prioritized experience replay for Stable-Baselines3."""
 
 import importlib
+import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from sb3_per.legacy import resolve_moved_modules
@@ -27,12 +28,9 @@ __version__ = "0.2.0"
 __all__ = [
     "PERDDPG",
     "PERDQN",
-    "PERQRDQN",
     "PERSAC",
     "PERTD3",
-    "PERTQC",
     "CheckpointCallback",
-    "PERCrossQ",
     "PrioritizedDictReplayBuffer",
     "PrioritizedHerReplayBuffer",
     "PrioritizedReplayBuffer",
@@ -44,6 +42,8 @@ __all__ = [
     "save_buffer",
     "save_checkpoint",
 ]
+if importlib.util.find_spec("sb3_contrib") is not None:  # else `import *` and `help` would fail
+    __all__ += ["PERQRDQN", "PERTQC", "PERCrossQ"]
 
 # The module of each public name, imported when the name is first used.
 _MODULES = {

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sb3_per import __version__, zoo
+from sb3_per import __version__
 from sb3_per.extras import install
 
 
@@ -19,7 +19,7 @@ class Command(NamedTuple):
     Every command reads its arguments from ``sys.argv[1:]``.
     """
 
-    what: str
+    help: str
     module: str
     function: str | None = None  # None: the module is a script and runs as `python -m` runs it
     needs: tuple[str, ...] = ()  # modules that a bare install lacks
@@ -37,7 +37,7 @@ EXTRAS = {
 _ZOO = ("rl_zoo3", "pandas", "requests")
 _PLOTS = (*_ZOO, "seaborn", "scipy")
 
-_RL_ZOOS = {
+_RL_ZOO_COMMANDS = {
     "train": Command("train an agent, or search hyperparameters", "rl_zoo3.train", "train", _ZOO),
     "enjoy": Command("watch or evaluate a trained agent", "rl_zoo3.enjoy", "enjoy", _ZOO),
     "plot_train": Command(
@@ -57,7 +57,7 @@ _RL_ZOOS = {
     "load_from_hub": Command("download a trained agent", "rl_zoo3.load_from_hub", None, _ZOO),
 }
 _EXPERIMENTS = "sb3_per.experiments"
-_OURS = {
+_OUR_COMMANDS = {
     "compare": Command(
         "compare variants: run them over environments and seeds, report on the runs",
         f"{_EXPERIMENTS}.compare.command",
@@ -70,8 +70,12 @@ _OURS = {
     ),
     "configs": Command("print the folder of our YAML files", "sb3_per.cli", "configs"),
 }
-COMMANDS = _RL_ZOOS | _OURS
-_WATCHING = ("enjoy", "record_video", "push_to_hub")  # commands that load an agent and do not train
+COMMANDS = _RL_ZOO_COMMANDS | _OUR_COMMANDS
+_COMMANDS_WITHOUT_TRAINING = (
+    "enjoy",
+    "record_video",
+    "push_to_hub",
+)  # commands that load an agent and do not train
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -85,9 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     command = COMMANDS[asked.command]
     _check_needs(asked.command, command)
     if "rl_zoo3" in command.needs:
-        zoo.register()
-    if asked.command in _WATCHING:
-        zoo.load_without_buffers()
+        _prepare_zoo(asked.command)
     defaults = _default_configuration(asked.arguments) if asked.command == "train" else []
     sys.argv = [f"sb3-per {asked.command}", *defaults, *asked.arguments]
     if command.function is None:
@@ -96,8 +98,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         getattr(importlib.import_module(command.module), command.function)()
 
 
+def _prepare_zoo(name: str) -> None:
+    from sb3_per import zoo  # not above: it imports torch and SB3, for which --help would wait
+
+    zoo.register()
+    if name in _COMMANDS_WITHOUT_TRAINING:
+        zoo.load_without_buffers()
+
+
 def configs() -> None:
     """Print the path of the folder that has our YAML files."""
+    from sb3_per import zoo
+
     sys.stdout.write(f"{zoo.config_folder()}\n")
 
 
@@ -106,7 +118,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="sb3-per",
         usage="sb3-per COMMAND ...",
         description="RL-Zoo's commands, with our algorithms (per_dqn, per_sac, ...):\n\n"
-        f"{_listed(_RL_ZOOS)}\n\nCommands of our own:\n\n{_listed(_OURS)}",
+        f"{_listed(_RL_ZOO_COMMANDS)}\n\nCommands of our own:\n\n{_listed(_OUR_COMMANDS)}",
         epilog="`sb3-per COMMAND --help` shows the arguments of a command.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -118,7 +130,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _listed(commands: dict[str, Command]) -> str:
-    return "\n".join(f"  {name:<16} {command.what}" for name, command in commands.items())
+    return "\n".join(f"  {name:<16} {command.help}" for name, command in commands.items())
 
 
 def _check_needs(name: str, command: Command) -> None:
@@ -131,6 +143,8 @@ def _check_needs(name: str, command: Command) -> None:
 
 def _default_configuration(arguments: Sequence[str]) -> list[str]:
     """Return the arguments that name our YAML file, if the algorithm is one of ours."""
+    from sb3_per import zoo
+
     parser = argparse.ArgumentParser(prog="sb3-per train", add_help=False)
     parser.add_argument("--algo")
     algorithm = parser.parse_known_args(arguments)[0].algo

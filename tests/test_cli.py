@@ -67,7 +67,7 @@ def test_help_lists_every_command_with_a_line_each(capsys):
 
     lines = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
     for name, command in cli.COMMANDS.items():
-        assert [name, command.what] in lines
+        assert [name, command.help] in lines
 
 
 def test_the_version_is_told(capsys):

@@ -32,7 +32,7 @@ class BlindCliffwalk(gym.Env[Any, Any]):
     :param observations: ``"one-hot"``: a vector of n floats; ``"integer"``: the state's number.
     :param noise: Added to every reward, one of ``NOISES``; its mean is 0, so true values stay.
     :param noise_scale: Standard deviation of the noise, at least 0.
-    :param render_mode: Must be None, since there is nothing to see.
+    :param render_mode: Accepted, since SB3 and RL-Zoo pass one, but there is nothing to see.
     :raises ValueError: for an option out of its range.
     """
 
@@ -45,7 +45,7 @@ class BlindCliffwalk(gym.Env[Any, Any]):
         observations: Literal["one-hot", "integer"] = "one-hot",
         noise: str = "none",
         noise_scale: float = 1.0,
-        render_mode: None = None,
+        render_mode: str | None = None,
     ) -> None:
         require_whole("n", n)
         kinds = ("one-hot", "integer")
@@ -53,7 +53,6 @@ class BlindCliffwalk(gym.Env[Any, Any]):
         require(noise in (*NOISES,), f"noise must be one of {(*NOISES,)}", noise)
         is_number = isinstance(noise_scale, Real) and 0 <= noise_scale < np.inf
         require(is_number, "noise_scale must be a number of at least 0", noise_scale)
-        require(render_mode is None, "render_mode must be None", render_mode)
         self.n = int(n)
         self.noise = noise
         self.noise_scale = noise_scale

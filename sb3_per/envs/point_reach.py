@@ -26,9 +26,15 @@ class PointReach(gym.Env[Observation, Any]):
 
     :param discrete: Five actions (right, left, up, down, stay) instead of a step in [-0.1, 0.1]^2.
     :param max_steps: Number of steps after which an episode is truncated.
+    :param render_mode: Accepted, since SB3 and RL-Zoo pass one, but there is nothing to see.
     """
 
-    def __init__(self, discrete: bool = False, max_steps: int = 50) -> None:
+    # A plain dict, as gymnasium declares it; the class does not change it.
+    metadata = {"render_modes": []}  # noqa: RUF012
+
+    def __init__(
+        self, discrete: bool = False, max_steps: int = 50, render_mode: str | None = None
+    ) -> None:
         require_bool("discrete", discrete)
         require_whole("max_steps", max_steps)
         place = spaces.Box(-1, 1, (2,), np.float32)
@@ -39,6 +45,7 @@ class PointReach(gym.Env[Observation, Any]):
         )
         self.discrete = discrete
         self.max_steps = max_steps
+        self.render_mode = render_mode
         self._n_steps = 0
         self._place = self._goal = np.zeros(2, np.float32)
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 from stable_baselines3.common import env_checker as sb3
+from stable_baselines3.common.env_util import make_vec_env
 
 from sb3_per.envs import registration
 from sb3_per.envs.blind_cliffwalk import NOISES, BlindCliffwalk, right_action
@@ -102,12 +103,22 @@ def test_the_number_of_states_may_be_numpys():
         ({"n": True}, "n must be a whole number of at least 1, got True"),
         ({"noise": ["skewed"]}, r"noise must be one of .*, got \['skewed'\]"),
         ({"noise_scale": None}, "noise_scale must be a number of at least 0, got None"),
-        ({"render_mode": "human"}, "render_mode must be None, got 'human'"),
     ],
 )
 def test_an_option_out_of_its_range_is_named(options, message):
     with pytest.raises(ValueError, match=message):
         BlindCliffwalk(**options)
+
+
+@pytest.mark.filterwarnings("ignore:.*not in the possible render_modes")  # gymnasium's
+@pytest.mark.parametrize("env_id", [registration.BLIND_CLIFFWALK, registration.POINT_REACH])
+def test_sb3_makes_the_environment_from_its_name(env_id):
+    registration.register()
+
+    env = make_vec_env(env_id)  # with render_mode="rgb_array"
+
+    env.reset()
+    gym.make(env_id, render_mode=None)
 
 
 def test_a_walk_can_be_pickled():
