@@ -14,7 +14,7 @@ does not determine the TD error. A patch of SB3's module would affect other mode
 import functools
 import types
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 import torch as th
@@ -36,92 +36,75 @@ Loss = Callable[..., th.Tensor]
 TDErrors = Callable[[th.Tensor, th.Tensor], th.Tensor]
 
 
-class SampledBatches:
-    """Stands in for the replay buffer in SB3's ``train`` and remembers the last batch."""
-
-    def __init__(self, buffer: PrioritizedReplayBuffer) -> None:
-        self.buffer = buffer
-        self.last: PrioritizedReplayBufferSamples | None = None
-        self.on_sample: Callable[[], None] = lambda: None
-
-    def sample(
-        self, batch_size: int, env: VecNormalize | None = None
-    ) -> PrioritizedReplayBufferSamples:
-        """Sample from the buffer."""
-        self.on_sample()
-        self.last = self.buffer.sample(batch_size, env=env)
-        return self.last
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.buffer, name)
-
-
-class WeightedLoss:
+class WeightedReplay:
     """
-    A loss function that weights its gradient and passes the TD errors to the buffer.
+    Stands in for the replay buffer and the loss function in SB3's ``train``.
 
-    It returns the unweighted loss, which SB3 logs. The loss is a mean over samples, so weighting
-    the gradient of the current values has the same effect as weighting each sample's loss.
+    The loss weights its gradient and passes the TD errors to the buffer. It returns the unweighted
+    loss, which SB3 logs. The loss is a mean over samples, so weighting the gradient of the current
+    values has the same effect as weighting each sample's loss.
 
+    :param buffer: The replay buffer, from which batches are sampled.
     :param loss: The loss function, of the current values and their target.
     :param td_errors: The function that returns their TD errors, (B, n).
     :param n_calls: How often the loss is computed in each gradient step: once for each critic, or
         once for all. A sample's priority comes from the mean of abs(TD error) over all critics.
-    :param batches: The batches from which the values are computed.
     :param loss_threshold: The abs(TD error) at which the loss turns linear, for the metrics.
     """
 
     def __init__(
         self,
+        buffer: PrioritizedReplayBuffer,
         loss: Loss,
         td_errors: TDErrors,
         n_calls: int,
-        batches: SampledBatches,
         loss_threshold: float | None = None,
     ) -> None:
         self.steps: list[Metrics] = []
+        self._buffer = buffer
         self._loss = loss
         self._td_errors = td_errors
         self._n_calls = n_calls
-        self._batches = batches
         self._loss_threshold = loss_threshold
+        self._batch: PrioritizedReplayBufferSamples | None = None
         self._errors: list[th.Tensor] = []
-        self._n_steps = 0
-        batches.on_sample = self._begin_step
 
-    def __call__(
-        self, current: th.Tensor, target: th.Tensor, *args: Any, **kwargs: Any
-    ) -> th.Tensor:
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._buffer, name)
+
+    def sample(
+        self, batch_size: int, env: VecNormalize | None = None
+    ) -> PrioritizedReplayBufferSamples:
+        """Sample the batch of the next gradient step."""
+        self.require_complete()
+        self._errors.clear()
+        self._batch = self._buffer.sample(batch_size, env=env)
+        return self._batch
+
+    def loss(self, current: th.Tensor, target: th.Tensor, *args: Any, **kwargs: Any) -> th.Tensor:
         """Return the loss of current values, (B, ...), as SB3 computes it."""
-        batch = self._batches.last
-        if batch is None or len(self._errors) == self._n_calls:
+        if self._batch is None or len(self._errors) == self._n_calls:
             self._refuse(len(self._errors) + 1)
-        else:
-            weights = batch.weights.reshape(-1, *[1] * (current.ndim - 1))
-            current.register_hook(lambda gradient: gradient * weights)  # type: ignore[no-untyped-call]  # torch leaves it untyped
-            self._errors.append(self._td_errors(current.detach(), target).abs())
-            if len(self._errors) == self._n_calls:
-                self._update_priorities(batch)
+        weights = self._batch.weights.reshape(-1, *[1] * (current.ndim - 1))
+        current.register_hook(lambda gradient: gradient * weights)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        self._errors.append(self._td_errors(current.detach(), target).abs())
+        if len(self._errors) == self._n_calls:
+            self._update_priorities(self._batch)
         return self._loss(current, target, *args, **kwargs)
 
     def _update_priorities(self, batch: PrioritizedReplayBufferSamples) -> None:
         # Before `backward`: TD errors that are not finite raise while the networks are intact.
         errors = th.cat(self._errors, dim=1).mean(dim=1).cpu().numpy()  # (B,)
-        self._batches.buffer.update_priorities(batch.slots, errors)
+        self._buffer.update_priorities(batch.slots, errors)
         weights = batch.weights.cpu().numpy().ravel()
         self.steps.append(metrics_of(np.nan, errors, weights, self._loss_threshold))
 
-    def _begin_step(self) -> None:
-        self.require_complete()
-        self._n_steps += 1
-        self._errors.clear()
-
     def require_complete(self) -> None:
         """Raise RuntimeError unless the loss was computed as often as expected."""
-        if self._n_steps > 0 and len(self._errors) != self._n_calls:
+        if self._batch is not None and len(self._errors) != self._n_calls:
             self._refuse(len(self._errors))
 
-    def _refuse(self, n_calls: int) -> None:
+    def _refuse(self, n_calls: int) -> NoReturn:
         raise RuntimeError(
             f"train computed its loss {n_calls} times in a gradient step instead of "
             f"{self._n_calls} times, so it cannot be weighted: {KNOWN_VERSIONS}"
@@ -165,18 +148,17 @@ class PrioritizedCriticAlgorithm(PrioritizedAlgorithm):
         """Take gradient steps as SB3 does, on batches sampled by priority, with a weighted loss."""
         self.replay_buffer.beta = self._annealed_beta()
         train, buffer = self._train_of_sb3(), self.replay_buffer
-        batches = SampledBatches(buffer)
         function = self._replace_loss(lookup_global(train, self.loss_name))
-        loss = WeightedLoss(
-            function, self.td_errors, self._n_losses(), batches, self.loss_threshold
+        replay = WeightedReplay(
+            buffer, function, self.td_errors, self._n_losses(), self.loss_threshold
         )
-        self.replay_buffer = batches  # type: ignore[assignment]  # train only samples from it
+        self.replay_buffer = replay  # type: ignore[assignment]  # train only samples from it
         try:
-            with_global(train, self.loss_name, loss)(self, gradient_steps, batch_size)
+            with_global(train, self.loss_name, replay.loss)(self, gradient_steps, batch_size)
         finally:
             self.replay_buffer = buffer
-        loss.require_complete()
-        self._log_prioritization(loss.steps)
+        replay.require_complete()
+        self._log_prioritization(replay.steps)
 
 
 class PrioritizedQuantileAlgorithm(PrioritizedCriticAlgorithm):
