@@ -127,10 +127,12 @@ class FrameStore:
 
         :raises ValueError: if a row or a link names a frame that does not exist.
         """
-        for name in ("newest", "following", "previous"):
-            part = self.previous[: self.n_frames] if name == "previous" else getattr(self, name)
-            frames = part[:n_rows] if name != "previous" else part
-            lowest = -1 if name == "previous" else 0
+        parts = {
+            "newest": (0, self.newest[:n_rows]),
+            "following": (0, self.following[:n_rows]),
+            "previous": (-1, self.previous[: self.n_frames]),
+        }
+        for name, (lowest, frames) in parts.items():
             fits = frames.size == 0 or lowest <= frames.min() <= frames.max() < self.n_frames
             require(fits, f"{name} frames must lie in [{lowest}, {self.n_frames})", frames)
 

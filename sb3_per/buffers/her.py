@@ -275,8 +275,8 @@ class PrioritizedHerReplayBuffer(HerReplayBuffer, PrioritizedDictReplayBuffer):
             parts.append(self._get_virtual_samples(rows, envs, env))
         # Without discounts, since returns are of one step.
         fields = [concatenated([part[i] for part in parts]) for i in range(5)]
-        others = [None, self._tensor(weights), slots]
-        return PrioritizedReplayBufferSamples._make([*fields, *others])
+        batch = [*fields, None, self._tensor(weights), slots]
+        return PrioritizedReplayBufferSamples._make(batch)
 
     def _sample_goals(self, batch_indices: IntArray, env_indices: IntArray) -> NDArray[Any]:
         """

@@ -67,8 +67,8 @@ class PrioritizedReplayBuffer(SamplerOptions, SlotReplayBuffer):
         (1 - share) p_i^alpha / sum, so without normalization they are at most share^-beta.
     :param initial_priority: Priority of the first transitions, until a TD error is known, > 0.
     :param new_priority: New transitions get the largest priority ever seen (``"max_seen"``), or the
-        largest priority stored now (``"max_stored"``), including the transitions that they
-        overwrite.
+        largest priority stored now (``"max_stored"``). That includes the transitions that they
+        overwrite, except with hindsight replay and ``optimize_memory_usage``.
     :param weight_normalization: Divide the weights by the largest of the ``"batch"``, by the
         largest that any stored transition could have (``"buffer"``), by the ``"mean"`` of the
         batch, or not at all (``"none"``). ``"buffer"`` can stop learning as beta nears 1: one
@@ -237,7 +237,7 @@ class PrioritizedReplayBuffer(SamplerOptions, SlotReplayBuffer):
             beta = self._beta
         else:
             require_fraction("beta", beta)
-        sampled = self.sampler.sample(batch_size, beta)
+        sampled = self.sampler.sample(batch_size, float(beta))  # an int would compile a kernel
         self._batches_without_update += 1
         if self._batches_without_update == BATCHES_BEFORE_WARNING:
             warn_without_updates()
@@ -255,7 +255,7 @@ class PrioritizedReplayBuffer(SamplerOptions, SlotReplayBuffer):
         ``update_priorities`` after every ``sample``.
 
         :param slots: The ``slots`` of a batch, shape (B,) or (B, 1), or any slots that hold a
-            transition.
+            transition. TD errors of slots that cannot be sampled are ignored.
         :param td_errors: Target minus current Q, of either sign, shape (B,) or (B, 1).
         :raises ValueError: before anything has changed, for slots that hold no transition, TD
             errors that are not finite in float32, or unequal lengths.

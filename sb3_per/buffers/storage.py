@@ -18,7 +18,7 @@ from sb3_per.prioritization.sum_tree import IntArray
 from sb3_per.rules import require, require_fraction, require_whole
 
 # Observations without numbers, for which SB3 reserves no memory.
-NOTHING = spaces.Box(0, 0, (0,), np.uint8)
+EMPTY_SPACE = spaces.Box(0, 0, (0,), np.uint8)
 
 # How many steps of an n-step return may lie beyond what is stored.
 MAX_PADDED_STEPS = 1000
@@ -76,7 +76,7 @@ class SlotReplayBuffer(Ring, ReplayBuffer):
             layout_of(observation_space, n_stack)
         super().__init__(
             buffer_size,
-            observation_space if n_stack == 1 else NOTHING,
+            observation_space if n_stack == 1 else EMPTY_SPACE,
             action_space,
             device,
             n_envs=n_envs,
@@ -89,7 +89,7 @@ class SlotReplayBuffer(Ring, ReplayBuffer):
             n_steps,
         )
         self.n_steps = int(n_steps)
-        self.gamma = gamma
+        self.gamma = float(gamma)  # NumPy's would make float64 of rewards
         self.n_stack = int(n_stack)
         if self.n_stack > 1:
             self._store_frames(observation_space)

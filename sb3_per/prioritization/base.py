@@ -45,7 +45,8 @@ class Prioritization(Protocol):
         """
         Insert new transitions, shape (n,), whose TD errors are not known yet.
 
-        One call inserts all transitions that were added since the last ``sample`` or ``update``.
+        One call inserts all transitions that were added since the last ``sample`` or ``update``;
+        with hindsight replay, it inserts an episode that has ended.
         """
 
     def update(self, slots: IntArray, td_errors: FloatArray) -> None:
@@ -101,8 +102,9 @@ class TDErrorPrioritization:
     :param td_error_clip: Upper bound of abs(TD error), before eps; None for no bound.
     :param initial_priority: Priority of the first transitions, > 0.
     :param new_priority: New transitions get the largest priority ever seen (``"max_seen"``, the
-        paper's algorithm 1) or the largest priority stored now (``"max_stored"``), including the
-        transitions that they replace.
+        paper's algorithm 1) or the largest priority stored now (``"max_stored"``). That includes
+        the transitions that they replace, except with hindsight replay and memory-optimised
+        storage, which remove these first.
     """
 
     alpha: float = fixed("alpha")
@@ -143,7 +145,8 @@ class TDErrorPrioritization:
 
         The call updates ``largest_priority``.
         """
-        powers, largest = _priorities(td_errors, self.td_error_clip, self.eps, self.floor, power)
+        powers = np.empty(len(td_errors))
+        largest = _priorities(td_errors, self.td_error_clip, self.eps, self.floor, power, powers)
         self.largest_priority = max(self.largest_priority, largest)
         return powers
 
@@ -159,18 +162,18 @@ class TDErrorPrioritization:
 
 @kernel
 def _priorities(
-    td_errors: FloatArray, clip: float, eps: float, floor: float, power: float
-) -> tuple[FloatArray, float]:
-    powers = np.empty(len(td_errors))
+    td_errors: FloatArray, clip: float, eps: float, floor: float, power: float, powers: FloatArray
+) -> float:
+    """Fill in the powers of priorities, and return the largest priority."""
     largest = 0.0
     for i in range(len(td_errors)):
         priority = max(min(abs(td_errors[i]), clip) + eps, floor)
         largest = max(largest, priority)
         powers[i] = priority if power == 1.0 else priority**power
-    return powers, largest
+    return largest
 
 
 @cache
 def compile_kernels() -> None:
     """Compile the kernels, or load them from numba's cache, so that no later call waits."""
-    _priorities(np.zeros(1), 1.0, 1.0, 0.0, 1.0)
+    _priorities(np.zeros(1), 1.0, 1.0, 0.0, 1.0, np.empty(1))

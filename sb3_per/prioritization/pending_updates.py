@@ -80,8 +80,8 @@ class PendingUpdates:
         :return: Which TD errors count, shape (B,), and how many do not count: they are late, or
             their slot is not inserted.
         """
-        in_time, n_late = _settle(self._states, slots)
-        return in_time, n_late
+        in_time = np.empty(len(slots), dtype=np.bool_)
+        return in_time, _settle(self._states, slots, in_time)
 
 
 @kernel
@@ -116,8 +116,8 @@ def _sample(states: NDArray[np.int8], slots: IntArray) -> None:
 
 
 @kernel
-def _settle(states: NDArray[np.int8], slots: IntArray) -> tuple[NDArray[np.bool_], int]:
-    in_time = np.empty(len(slots), dtype=np.bool_)
+def _settle(states: NDArray[np.int8], slots: IntArray, in_time: NDArray[np.bool_]) -> int:
+    """Fill in which TD errors are in time, and return how many are not."""
     n_late = 0
     for i in range(len(slots)):
         state = ~states[slots[i]]
@@ -127,7 +127,7 @@ def _settle(states: NDArray[np.int8], slots: IntArray) -> tuple[NDArray[np.bool_
     for i in range(len(slots)):
         state = ~states[slots[i]]
         states[slots[i]] = ~(max(state - 2, 0) if state >= 0 else min(state + 2, -1))
-    return in_time, n_late
+    return n_late
 
 
 @cache
@@ -137,4 +137,4 @@ def compile_kernels() -> None:
     _insert(states, slots)
     _remove(states, slots)
     _sample(states, slots)
-    _settle(states, slots)
+    _settle(states, slots, np.zeros(1, dtype=np.bool_))

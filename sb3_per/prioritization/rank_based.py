@@ -31,16 +31,31 @@ class RankBased(TDErrorPrioritization):
         require(self.eps == DEFAULT_EPS, rule, self.eps)
         self._order = Ranking(n_slots)
         self._tree = SumTree(n_slots)
+        self._n_weighted = 0  # how many ranks have a weight
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._n_weighted = state.get("_n_weighted", len(self._order))  # 0.1.0 did not have it
+
+    def _weigh_ranks(self) -> None:
+        """Give all ranks in use their weights, and 0 to the others."""
+        # From the last call on, which Ctrl-C may have stopped, not from the change of the order.
+        n_weighted, n_ranks = self._n_weighted, len(self._order)
+        if n_ranks > n_weighted:
+            ranks = np.arange(n_weighted, n_ranks)
+            self._tree.set(ranks, np.power(ranks + 1.0, -self.alpha, dtype=np.float64))
+        elif n_ranks < n_weighted:
+            ranks = np.arange(n_ranks, n_weighted)
+            self._tree.set(ranks, np.zeros(len(ranks)))
+        self._n_weighted = n_ranks
 
     def insert(self, slots: IntArray) -> None:
         """Insert new transitions at rank 1, so that they are sampled soon."""
-        n_before, priority = len(self._order), self.largest_priority
+        priority = self.largest_priority
         if self.new_priority == "max_stored":
-            priority = self._order.largest_priority if n_before else self.initial_priority
+            priority = self._order.largest_priority if len(self._order) else self.initial_priority
         self._order.place(slots, np.full(len(slots), priority))
-        if len(self._order) > n_before:  # otherwise, new transitions only replaced older ones
-            ranks = np.arange(n_before, len(self._order))
-            self._tree.set(ranks, np.power(ranks + 1.0, -self.alpha, dtype=np.float64))
+        self._weigh_ranks()
 
     def update(self, slots: IntArray, td_errors: FloatArray) -> None:
         """Set priorities from TD errors; if a slot occurs twice, the last one counts."""
@@ -48,15 +63,14 @@ class RankBased(TDErrorPrioritization):
 
     def remove(self, slots: IntArray) -> None:
         """Keep slots from being sampled until they are inserted again."""
-        n_before = len(self._order)
         self._order.remove(slots)
-        ranks = np.arange(len(self._order), n_before)
-        self._tree.set(ranks, np.zeros(len(ranks)))
+        self._weigh_ranks()
 
     def clear(self) -> None:
         """Forget all priorities, including the largest one."""
         self._order.clear()
         self._tree.clear()
+        self._n_weighted = 0
         self.largest_priority = self.initial_priority
 
     def state(self) -> dict[str, Any]:
@@ -93,6 +107,7 @@ class RankBased(TDErrorPrioritization):
         if self._tree.total > 0:
             self._tree.clear()
         self._tree.set(np.arange(len(slots)), leaves)
+        self._n_weighted = len(slots)
         self.largest_priority = largest_priority
 
     def probabilities(self, slots: IntArray) -> FloatArray:

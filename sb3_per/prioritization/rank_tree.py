@@ -12,9 +12,9 @@ from sb3_per.prioritization.sum_tree import FloatArray, IntArray, zeros_on_cache
 # three. At a million slots 32 and 64 are slower.
 WIDTH = 48
 # Entries of a node when the tree is rebuilt: they leave space for inserts, and leaves for splits.
-LAID_OUT = 36
+ENTRIES_AFTER_REBUILD = 36
 # More levels than any tree has: each but the top has at least WIDTH / 2 children a node.
-DEEPEST = 8
+MAX_LEVELS = 8
 
 ROOT, N_INNER, N_LEAVES, N_ENTRIES, N_CHANGES = range(5)
 
@@ -47,7 +47,7 @@ class Tree(NamedTuple):
 def empty_tree(n_slots: int) -> Tree:
     """Return a tree without entries."""
     n_leaves = 2 * -(-n_slots // WIDTH) + 16
-    n_inner = 4 * -(-n_leaves // WIDTH) + 2 * DEEPEST
+    n_inner = 4 * -(-n_leaves // WIDTH) + 2 * MAX_LEVELS
     n_nodes = n_inner + n_leaves
     tree = Tree(
         keys=zeros_on_cache_lines((n_nodes, WIDTH), np.float64),
@@ -73,8 +73,9 @@ def find_leaf(tree: Tree, key: float) -> int:
     """
     n_inner_left = len(tree.counts) - tree.state[N_INNER]
     n_leaves_left = len(tree.sizes) - len(tree.counts) - tree.state[N_LEAVES]
-    if n_leaves_left < 1 or n_inner_left < DEEPEST:
-        lay_out(tree, *entries(tree))
+    if n_leaves_left < 1 or n_inner_left < MAX_LEVELS:
+        slots = np.empty(tree.state[N_ENTRIES], dtype=np.int32)
+        lay_out(tree, entries(tree, slots), slots)
     if tree.sizes[tree.state[ROOT]] == WIDTH:
         _grow(tree)
     node = tree.state[ROOT]
@@ -141,26 +142,25 @@ def _split(tree: Tree, parent: int, index: int, key: float) -> None:
 
 
 @kernel
-def entries(tree: Tree) -> tuple[FloatArray, NDArray[np.int32]]:
-    """Return all keys and their slots, in order."""
-    n_entries = tree.state[N_ENTRIES]
-    keys, slots = np.empty(n_entries), np.empty(n_entries, dtype=np.int32)
+def entries(tree: Tree, slots: NDArray[np.int32]) -> FloatArray:
+    """Return all keys in order; fill in their slots, shape (n_entries,)."""
+    keys = np.empty(tree.state[N_ENTRIES])
     leaf, n_done = len(tree.counts), 0
     while leaf >= 0:
         for i in range(tree.sizes[leaf]):
             keys[n_done], slots[n_done] = tree.keys[leaf, i], tree.items[leaf, i]
             n_done += 1
         leaf = tree.next_leaves[leaf]
-    return keys, slots
+    return keys
 
 
 @kernel
 def lay_out(tree: Tree, keys: FloatArray, slots: NDArray[np.int32]) -> None:
     """Build the tree from ordered entries: first the leaves, then one level after another."""
-    first, n_leaves = len(tree.counts), max(-(-len(keys) // LAID_OUT), 1)
+    first, n_leaves = len(tree.counts), max(-(-len(keys) // ENTRIES_AFTER_REBUILD), 1)
     for leaf in range(first, first + n_leaves):
-        begin = (leaf - first) * LAID_OUT
-        tree.sizes[leaf] = min(LAID_OUT, len(keys) - begin)
+        begin = (leaf - first) * ENTRIES_AFTER_REBUILD
+        tree.sizes[leaf] = min(ENTRIES_AFTER_REBUILD, len(keys) - begin)
         tree.next_leaves[leaf] = leaf + 1 if leaf + 1 < first + n_leaves else -1
         for i in range(tree.sizes[leaf]):
             tree.keys[leaf, i], tree.items[leaf, i] = keys[begin + i], slots[begin + i]
@@ -177,10 +177,13 @@ def lay_out(tree: Tree, keys: FloatArray, slots: NDArray[np.int32]) -> None:
 @kernel
 def _build_level(tree: Tree, first_child: int, n_children: int) -> tuple[int, int]:
     """Put inner nodes above neighbouring children; return the first of them, and how many."""
-    first, n_nodes = tree.state[N_INNER], -(-n_children // LAID_OUT)
+    first, n_nodes = tree.state[N_INNER], -(-n_children // ENTRIES_AFTER_REBUILD)
     tree.state[N_INNER] += n_nodes
     for child in range(first_child, first_child + n_children):
-        node, index = first + (child - first_child) // LAID_OUT, (child - first_child) % LAID_OUT
+        node, index = (
+            first + (child - first_child) // ENTRIES_AFTER_REBUILD,
+            (child - first_child) % ENTRIES_AFTER_REBUILD,
+        )
         is_inner = child < len(tree.counts)
         size = tree.sizes[child]
         tree.keys[node, index] = tree.keys[child, 0]

@@ -23,7 +23,7 @@ from sb3_per.prioritization.sum_tree import FloatArray, IntArray, on_cache_lines
 from sb3_per.rules import require
 
 # How many leaves are read ahead.
-AHEAD = 32
+LEAVES_READ_AHEAD = 32
 
 
 class Ranking:
@@ -92,7 +92,8 @@ class Ranking:
 
     def entries(self) -> tuple[IntArray, FloatArray]:
         """Return all slots in order, and their priorities, both of shape (len(self),)."""
-        keys, slots = entries(self._tree)
+        slots = np.empty(len(self), dtype=np.int32)
+        keys = entries(self._tree, slots)
         return slots.astype(np.int64), -keys
 
     def restore(self, slots: IntArray, priorities: FloatArray) -> None:
@@ -125,9 +126,9 @@ class Ranking:
 def _place(tree: Tree, slots: IntArray, priorities: FloatArray) -> float:
     """Return a meaningless number, which keeps the compiler from dropping the reads."""
     touched = 0.0
-    leaves = np.empty(AHEAD, dtype=np.int64)
-    for start in range(0, len(slots), AHEAD):
-        chunk = range(start, min(start + AHEAD, len(slots)))
+    leaves = np.empty(LEAVES_READ_AHEAD, dtype=np.int64)
+    for start in range(0, len(slots), LEAVES_READ_AHEAD):
+        chunk = range(start, min(start + LEAVES_READ_AHEAD, len(slots)))
         # Leaves are read before they change, so that their cache misses overlap (half the time).
         for i in chunk:
             touched += _touch(tree, tree.leaf_of[slots[i]])

@@ -71,6 +71,8 @@ class PrioritizedSampler:
         require_bool("stratified", stratified)
         _refuse_unknown_options(kind, own_options, shared=options)
         self.prioritization = kind(n_slots, **options, **own_options)
+        # A function or a partial may choose options that nothing else knows.
+        self.is_made_by_its_class = isinstance(kind, type)
         self.prioritization_kwargs = dict(own_options)
         self.uniform_share = float(uniform_share)
         self.weight_normalization = weight_normalization
@@ -141,11 +143,13 @@ class PrioritizedSampler:
         n_asked = max(n_prioritized, 1)
         sampled = self._sample_by_priority(n_asked, uniforms[batch_size - n_asked : batch_size])
         by_uniform = inserted.sample(self.scheme, n_uniform, uniforms[:n_uniform])
-        slots, probabilities = mix(
+        probabilities = np.empty(batch_size)
+        slots = mix(
             (sampled.slots[:n_prioritized], by_uniform),
             (sampled.probabilities[:n_prioritized], self.prioritization.probabilities(by_uniform)),
             share,
             self.n_sampleable,
+            probabilities,
         )
         smallest_of_all = share / self.n_sampleable + (1 - share) * sampled.smallest_probability
         return SampledSlots(slots, probabilities, smallest_of_all)

@@ -84,16 +84,19 @@ class SamplingScheme(NamedTuple):
         """
         lightest = tree.smallest() if with_smallest else np.nan
         if self.replacement:
-            leaves, probabilities = _sample(tree.nodes, tree.starts, uniforms, self.stratified)
+            probabilities = np.empty(batch_size)
+            leaves = _sample(tree.nodes, tree.starts, uniforms, self.stratified, probabilities)
             smallest = lightest / tree.total
         elif self.stratified:
-            leaves, rate = _take_systematic(tree.nodes, tree.starts, batch_size, uniforms[0])
+            rates = np.empty(1)
+            leaves = _take_systematic(tree.nodes, tree.starts, batch_size, uniforms[0], rates)
+            rate = float(rates[0])
             probabilities = np.minimum(rate * tree.get(leaves), 1.0) / batch_size
             smallest = min(rate * lightest, 1.0) / batch_size
         else:
-            leaves, tau = _take_one_by_one(
-                tree.nodes, tree.starts, uniforms[:batch_size], uniforms[batch_size:]
-            )
+            taus, positions, waits = np.empty(1), uniforms[:batch_size], uniforms[batch_size:]
+            leaves = _take_one_by_one(tree.nodes, tree.starts, positions, waits, taus)
+            tau = float(taus[0])
             probabilities = -np.expm1(-tau * tree.get(leaves)) / batch_size
             smallest = float(-np.expm1(-tau * lightest)) / batch_size
         return SampledSlots(leaves, probabilities, smallest)
@@ -101,31 +104,35 @@ class SamplingScheme(NamedTuple):
 
 @kernel
 def _sample(
-    nodes: FloatArray, starts: IntArray, uniforms: FloatArray, stratified: bool
-) -> tuple[IntArray, FloatArray]:
-    """Return leaves, one from each stratum or independent, and their probabilities."""
+    nodes: FloatArray,
+    starts: IntArray,
+    uniforms: FloatArray,
+    stratified: bool,
+    probabilities: FloatArray,
+) -> IntArray:
+    """Return leaves, one from each stratum or independent; fill in their probabilities."""
     n_samples, total = len(uniforms), total_of(nodes)
     masses = np.empty(n_samples)
     for i in range(n_samples):
         masses[i] = (i + uniforms[i]) * (total / n_samples) if stratified else uniforms[i] * total
     leaves = find_leaves(nodes, starts, masses)
     for i in range(n_samples):
-        masses[i] = nodes[starts[-1] + leaves[i]] / total
-    return leaves, masses
+        probabilities[i] = nodes[starts[-1] + leaves[i]] / total
+    return leaves
 
 
 @kernel
 def _take_systematic(
-    nodes: FloatArray, starts: IntArray, n_samples: int, offset: float
-) -> tuple[IntArray, float]:
-    """Return distinct leaves at equal distances, and the factor c of ``SamplingScheme``."""
+    nodes: FloatArray, starts: IntArray, n_samples: int, offset: float, rates: FloatArray
+) -> IntArray:
+    """Return distinct leaves at equal distances; fill in the factor c of ``SamplingScheme``."""
     # Equal distances always hit a leaf that fills a whole stratum, perhaps twice. Such leaves are
     # taken first and set to 0, and the other leaves are sampled from the new total. At the end, all
     # weights are restored.
     taken = np.empty(n_samples, dtype=np.int64)
     weights = np.empty(n_samples)
     n_taken = 0
-    rate = np.inf
+    rates[0] = np.inf
     while n_taken < n_samples:
         n_left = n_samples - n_taken
         total = total_of(nodes)
@@ -145,19 +152,19 @@ def _take_systematic(
         if n_certain == 0:
             for i in range(n_left):  # a slice would take seconds to compile
                 taken[n_taken + i] = found[i]
-            rate = n_left / total
+            rates[0] = n_left / total
             break
         set_leaves(nodes, starts, taken[n_taken : n_taken + n_certain], np.zeros(n_certain))
         n_taken += n_certain
     set_leaves(nodes, starts, taken[:n_taken], weights[:n_taken])
-    return taken, rate
+    return taken
 
 
 @kernel
 def _take_one_by_one(
-    nodes: FloatArray, starts: IntArray, positions: FloatArray, waits: FloatArray
-) -> tuple[IntArray, float]:
-    """Return distinct leaves, each sampled from what is left, and tau of ``SamplingScheme``."""
+    nodes: FloatArray, starts: IntArray, positions: FloatArray, waits: FloatArray, taus: FloatArray
+) -> IntArray:
+    """Return distinct leaves, each sampled from what is left; fill in tau of ``SamplingScheme``."""
     taken = np.empty(len(positions), dtype=np.int64)
     weights = np.empty(len(positions))
     tau = 0.0
@@ -168,9 +175,9 @@ def _take_one_by_one(
         weights[i] = nodes[starts[-1] + taken[i]]
         set_leaves(nodes, starts, taken[i : i + 1], np.zeros(1))
     rest = total_of(nodes)
-    tau = tau - np.log1p(-waits[-1]) / rest if rest > 0.0 else np.inf
+    taus[0] = tau - np.log1p(-waits[-1]) / rest if rest > 0.0 else np.inf
     set_leaves(nodes, starts, taken, weights)
-    return taken, tau
+    return taken
 
 
 @cache
@@ -179,9 +186,10 @@ def _compile_kernels(scheme: SamplingScheme) -> None:
     # a find_leaves that cannot return its array.
     sum_tree.compile_kernels()
     nodes, starts, uniforms = np.ones(FANOUT), np.zeros(1, dtype=np.int64), np.full(2, 0.5)
+    filled_in = np.empty(2)
     if scheme.replacement:
-        _sample(nodes, starts, uniforms, True)
+        _sample(nodes, starts, uniforms, True, filled_in)
     elif scheme.stratified:
-        _take_systematic(nodes, starts, 1, 0.5)
+        _take_systematic(nodes, starts, 1, 0.5, filled_in)
     else:
-        _take_one_by_one(nodes, starts, uniforms[:1], uniforms)
+        _take_one_by_one(nodes, starts, uniforms[:1], uniforms, filled_in)

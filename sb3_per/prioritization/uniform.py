@@ -85,7 +85,8 @@ def mix(
     probabilities: tuple[FloatArray, FloatArray],
     share: float,
     n_sampleable: int,
-) -> tuple[IntArray, FloatArray]:
+    mixture: FloatArray,
+) -> IntArray:
     """
     Join slots that were sampled by priority with those that were sampled uniformly.
 
@@ -93,20 +94,21 @@ def mix(
     :param probabilities: P(i) by priority of each of them, shapes (n,) and (m,).
     :param share: The probability of a uniform sample, in (0, 1].
     :param n_sampleable: N.
-    :return: All slots, and share / N + (1 - share) P(i), shapes (n + m,).
+    :param mixture: Filled with share / N + (1 - share) P(i), shape (n + m,).
+    :return: All slots, shape (n + m,).
     """
     n = len(slots[0])
     n_all = n + len(slots[1])
-    all_slots, mixture = np.empty(n_all, dtype=np.int64), np.empty(n_all)
+    all_slots = np.empty(n_all, dtype=np.int64)
     for i in range(n_all):
         all_slots[i] = slots[0][i] if i < n else slots[1][i - n]
         by_priority = probabilities[0][i] if i < n else probabilities[1][i - n]
         mixture[i] = share / n_sampleable + (1 - share) * by_priority
-    return all_slots, mixture
+    return all_slots
 
 
 @cache
 def compile_kernels() -> None:
     """Compile the kernels, or load them from numba's cache, so that no later call waits."""
     slots, ones = sample_first(1, np.zeros(1), True), np.ones(1)
-    mix((slots, slots), (ones, ones), 0.5, 1)
+    mix((slots, slots), (ones, ones), 0.5, 1, np.empty(2))

@@ -11,7 +11,7 @@ from typing import BinaryIO
 from uuid import uuid4
 
 # After so many seconds without a write, an unfinished file belongs to a process that was killed.
-_ABANDONED = 3600
+_ABANDONED_AFTER_SECONDS = 3600
 
 
 def unfinished_files(folder: Path, pattern: str) -> Iterator[Path]:
@@ -51,7 +51,7 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
 def _remove_abandoned(path: Path) -> None:
     for partial in unfinished_files(path.parent, glob.escape(path.name)):
         try:
-            if time.time() - partial.stat().st_mtime > _ABANDONED:
+            if time.time() - partial.stat().st_mtime > _ABANDONED_AFTER_SECONDS:
                 partial.unlink()
         except OSError:  # its writer has finished, or another user owns it
             continue

@@ -117,7 +117,7 @@ def pack_buffer(buffer: PrioritizedReplayBuffer) -> tuple[dict[str, Any], dict[s
         "options": buffer_options(buffer),
         "state": {**buffer.state(), "generator": state_of(buffer.generator)},
         "prioritization": {
-            "name": _name_of(type(buffer.prioritization)),
+            "name": _name_of(buffer),
             "arrays": [*arrays],
             "values": {key: value for key, value in state.items() if key not in arrays},
         },
@@ -139,10 +139,14 @@ def unpack_buffer(
     """
     header = archive.header["buffer"]
     stored = header["prioritization"]
-    buffer = _empty_buffer(header, device, prioritization)
-    # The name of the class that was built: the callable may be a partial, or any other function.
     rule = f"the buffer in {archive.path} needs prioritization={stored['name']}"
-    require(_name_of(type(buffer.prioritization)) == stored["name"], rule, prioritization)
+    is_given = stored["name"] in PRIORITIZATIONS or prioritization is not None
+    require(is_given, rule, prioritization)
+    buffer = _empty_buffer(header, device, prioritization)
+    # The names of the class that was built: the callable may be a partial, or any other function.
+    kind = type(buffer.prioritization)
+    names = PRIORITIZATION_NAMES.get(kind), kind.__qualname__
+    require(stored["name"] in names, rule, prioritization)
     buffer.generator = generator_from(header["state"]["generator"])
     buffer.restore({**header["state"], "generator": buffer.generator.bit_generator.state})
     for name, view in buffer.storage().items():
@@ -174,7 +178,7 @@ def _empty_buffer(
         "observation_space": space_from_json(header["observation_space"]),
         "action_space": space_from_json(header["action_space"]),
         "device": device,
-        "prioritization": known or prioritization or "proportional",
+        "prioritization": prioritization or known,
     }
     twice = sorted(stored.keys() & own.keys())
     require(not twice, "stored options must not name what is stored elsewhere", twice)
@@ -204,8 +208,8 @@ def buffer_options(buffer: PrioritizedReplayBuffer) -> dict[str, Any]:
     return {
         "buffer_size": buffer.n_slots,
         "n_envs": buffer.n_envs,
-        "optimize_memory_usage": buffer.optimize_memory_usage,
-        "handle_timeout_termination": buffer.handle_timeout_termination,
+        "optimize_memory_usage": bool(buffer.optimize_memory_usage),  # SB3 also takes 0 and 1
+        "handle_timeout_termination": bool(buffer.handle_timeout_termination),
         "n_steps": buffer.n_steps,
         "gamma": buffer.gamma,
         **stacked,
@@ -213,15 +217,19 @@ def buffer_options(buffer: PrioritizedReplayBuffer) -> dict[str, Any]:
     }
 
 
-def _name_of(kind: Any) -> str:
-    return PRIORITIZATION_NAMES.get(kind) or str(getattr(kind, "__qualname__", kind))
+def _name_of(buffer: PrioritizedReplayBuffer) -> str:
+    """Return the name of one of our prioritizations, or the name of the class to be given."""
+    kind = type(buffer.prioritization)
+    is_ours = kind in PRIORITIZATION_NAMES and getattr(buffer.sampler, "is_made_by_its_class", True)
+    return PRIORITIZATION_NAMES[kind] if is_ours else kind.__qualname__
 
 
 def _prioritization_state(prioritization: Prioritization) -> dict[str, Any]:
     kind = type(prioritization)
     # A subclass that inherits both methods from ours would silently lose what it adds.
     has_state = kind in PRIORITIZATIONS.values() or {"state", "restore"} <= vars(kind).keys()
-    rule = "a prioritization of your own needs methods state() and restore(state) to be stored"
+    rule = "a prioritization of your own must define state() and restore(state) itself to be "
+    rule += "stored, so that what it adds is stored, too"
     require(has_state, rule, kind.__name__)
     state: dict[str, Any] = prioritization.state()
     return state

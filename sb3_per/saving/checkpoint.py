@@ -111,8 +111,8 @@ def load_checkpoint(
         prioritization = model.replay_buffer_kwargs.get("prioritization")
         own_class = prioritization if callable(prioritization) else None
         model.use_replay_buffer(unpack_buffer(archive, model.device, own_class))
-        restore_streams(model, header["streams"], arrays, restore_environments)
         restore_normalization(model.get_vec_normalize_env(), header["normalization"])
+        restore_streams(model, header["streams"], arrays, restore_environments)
     return model
 
 
@@ -156,7 +156,8 @@ def contents_of(model: BaseAlgorithm) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _own_name(algorithm: type[Any]) -> str:
     """Return the name of an algorithm's first class from this package, itself or a base."""
-    return next(each.__name__ for each in algorithm.__mro__ if each.__module__[:7] == "sb3_per")
+    ours = [each for each in algorithm.__mro__ if each.__module__.split(".")[0] == "sb3_per"]
+    return ours[0].__name__
 
 
 def _require_same_algorithm(stored: str | None, algorithm: type[PrioritizedAlgorithm]) -> None:

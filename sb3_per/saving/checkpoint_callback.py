@@ -95,6 +95,8 @@ class CheckpointCallback(BaseCallback):
         require(not isinstance(save_freq, str | os.PathLike), rule, save_freq)
         require_whole("save_freq", save_freq)
         require_whole("keep", keep)
+        rule = "name_prefix must be the beginning of a file's name, without a folder"
+        require(Path(f"{name_prefix}_").name == f"{name_prefix}_", rule, name_prefix)
         is_whole = save_replay_buffer and save_vecnormalize
         rule = "a checkpoint always has the replay buffer and the statistics of VecNormalize: use "
         rule += "SB3's CheckpointCallback to save without them"
@@ -106,7 +108,7 @@ class CheckpointCallback(BaseCallback):
         self.keep = keep
         self._n_due = 0
         self._n_saved = 0
-        self._is_told = False  # when rollouts begin
+        self._saw_rollout_start = False
         self._error_before: BaseException | None = None
 
     @property
@@ -123,7 +125,7 @@ class CheckpointCallback(BaseCallback):
         n_steps = self.model.num_timesteps
         self._n_due = n_steps // self._n_steps_between + 1
         self._n_saved = n_steps
-        self._is_told = False
+        self._saw_rollout_start = False
         self._error_before = sys.exc_info()[1]  # if training runs in an `except` block
         latest = latest_checkpoint(self.folder, self.name_prefix)
         rule = (
@@ -138,7 +140,7 @@ class CheckpointCallback(BaseCallback):
             path.unlink()  # of a run that was killed while it saved
 
     def _on_rollout_start(self) -> None:
-        self._is_told = True
+        self._saw_rollout_start = True
         if self.model.num_timesteps >= self._n_due * self._n_steps_between:
             self._save()
 
@@ -160,7 +162,7 @@ class CheckpointCallback(BaseCallback):
             self.logger.info(f"Saved {path}")
 
     def _on_step(self) -> bool:
-        if not self._is_told:
+        if not self._saw_rollout_start:
             raise ValueError(
                 "CheckpointCallback must be given to learn itself, alone or in a list of "
                 f"callbacks, not to {type(self.parent).__name__}"

@@ -16,6 +16,7 @@ from stable_baselines3.common.save_util import load_from_pkl, save_to_pkl
 from sb3_per import PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
 from sb3_per.buffers.prioritized import OPTION_NAMES
 from sb3_per.prioritization.proportional import Proportional
+from sb3_per.prioritization.sampler import importance_weights
 from sb3_per.prioritization.sampling import SampledSlots
 
 # Distributions are measured by many batches without updates.
@@ -854,3 +855,21 @@ def test_an_interrupted_add_leaves_the_row_out():
 
     assert (buffer.pos, buffer.full, buffer.size()) == (3, False, 3)
     assert set(buffer.sample(100).slots) == {0, 1, 2}
+
+
+def test_gamma_of_numpy_leaves_rewards_in_float32():
+    buffer = make(20, n_steps=3, gamma=np.float64(0.9))
+
+    batch = buffer.sample(4)
+
+    assert batch.rewards.dtype == batch.discounts.dtype == th.float32
+
+
+def test_a_whole_number_for_beta_compiles_nothing():
+    buffer = make(20)
+    buffer.sample(4, beta=0.5)
+    n_before = len(importance_weights.signatures)
+
+    buffer.sample(4, beta=1)
+
+    assert len(importance_weights.signatures) == n_before

@@ -1,7 +1,16 @@
+import importlib
 import os
+import pkgutil
 import shutil
 import subprocess
 import sys
+
+import numpy as np
+from numba import types
+from numba.core.registry import CPUDispatcher
+
+from sb3_per import prioritization
+from sb3_per.prioritization.sampler import PrioritizedSampler
 
 USE_ALL_KERNELS = """
 import numpy as np
@@ -31,6 +40,32 @@ def test_kernels_work_when_they_come_from_numbas_cache(tmp_path):
     assert list(tmp_path.glob("**/*.nbi"))
     assert compiled.stderr.count("compiles its functions") == 1, "said once"
     assert from_the_cache.stderr == ""
+
+
+def test_no_kernel_returns_arrays_in_a_tuple():
+    """While numba makes such a tuple, Ctrl-C raises SystemError instead of KeyboardInterrupt."""
+    for name in ("proportional", "rank"):
+        for options in ({"uniform_share": 0.5}, {"replacement": False}):
+            for stratified in (False, True):
+                generator = np.random.default_rng(0)
+                sampler = PrioritizedSampler(
+                    9, generator=generator, prioritization=name, stratified=stratified, **options
+                )
+                sampler.insert(np.arange(9))
+                sampler.update(sampler.sample(4, 0.5).slots, np.ones(4))
+                sampler.prioritization.state()
+
+    returned = {}
+    for module in pkgutil.iter_modules(prioritization.__path__):
+        found = vars(importlib.import_module(f"{prioritization.__name__}.{module.name}"))
+        for name, kernel in found.items():
+            if isinstance(kernel, CPUDispatcher):
+                for signature in kernel.nopython_signatures:
+                    returned[f"{module.name}.{name}"] = signature.return_type
+
+    assert len(returned) > 20
+    pairs = {name: kind for name, kind in returned.items() if isinstance(kind, types.BaseTuple)}
+    assert {name for name, kind in pairs.items() if "array" in str(kind)} == set()
 
 
 def _run(code, environment, cwd=None):

@@ -55,6 +55,25 @@ def test_ranks_are_worked_out_by_hand():
     np.testing.assert_allclose(shares, np.array([1 / 3, 1, 1 / 2]) / (1 + 1 / 2 + 1 / 3))
 
 
+def test_an_interrupted_insertion_is_completed_by_the_next_one(monkeypatch):
+    rank_based = ranked([0.1, -5.0, 3.0, 0.5])
+    rank_based.remove(np.array([3]))
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rank_based._tree, "set", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            rank_based.insert(np.array([3]))
+
+    rank_based.insert(np.arange(4))
+    again = RankBased(4)
+    again.restore(rank_based.state())
+    assert rank_based.probabilities(np.arange(4)).min() > 0
+    assert rank_based.probabilities(np.arange(4)).sum() == pytest.approx(1)
+
+
 def test_new_transitions_enter_at_the_top():
     rank_based = RankBased(4, alpha=1.0)
     rank_based.insert(np.array([0, 1, 2]))

@@ -79,9 +79,10 @@ def test_a_cleared_set_begins_without_a_tree():
 
 
 def test_a_mixture_has_each_slots_probability_under_both():
-    slots, probabilities = mix(
-        (np.array([4, 5]), np.array([6])), (np.array([0.5, 0.2]), np.array([0.1])), 0.25, 10
-    )
+    parts, by_priority = (np.array([4, 5]), np.array([6])), (np.array([0.5, 0.2]), np.array([0.1]))
+    probabilities = np.empty(3)
+
+    slots = mix(parts, by_priority, 0.25, 10, probabilities)
 
     np.testing.assert_array_equal(slots, [4, 5, 6])
     np.testing.assert_allclose(probabilities, [0.4, 0.175, 0.1])

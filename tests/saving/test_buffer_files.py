@@ -22,6 +22,7 @@ from sb3_per import (
     save_buffer,
     save_checkpoint,
 )
+from sb3_per.prioritization.lap import LossAdjusted
 from sb3_per.prioritization.proportional import Proportional
 
 MEMORY_OPTIMISED = {"optimize_memory_usage": True, "handle_timeout_termination": False}
@@ -54,6 +55,18 @@ class Storable(Proportional):
     def restore(self, state):
         super().restore(state)
         self.n_updates = state["n_updates"]
+
+
+class WithOption(Storable):
+    def __init__(self, n_slots, *, bonus=1.0, **options):
+        super().__init__(n_slots, **options)
+        self.bonus = bonus
+
+    def state(self):
+        return super().state()
+
+    def restore(self, state):
+        super().restore(state)
 
 
 @pytest.fixture
@@ -202,6 +215,30 @@ def test_a_prioritization_that_offers_its_state_is_stored_and_named_on_loading(p
     for wrong in (None, Proportional):
         with pytest.raises(ValueError, match=r"buffer.npz needs prioritization=Storable, got"):
             load_buffer(path, "cpu", prioritization=wrong)
+
+
+def test_options_that_only_a_function_knows_are_not_lost(path):
+    function = partial(LossAdjusted, threshold=2.0)
+    save_buffer(make(20, prioritization=function), path)
+
+    assert load_buffer(path, "cpu", prioritization=function).prioritization.floor == 2.0
+    with pytest.raises(ValueError, match="needs prioritization=LossAdjusted, got None"):
+        load_buffer(path, "cpu")
+
+
+def test_a_prioritization_with_options_of_its_own_is_asked_for(path):
+    options = {"prioritization": WithOption, "prioritization_kwargs": {"bonus": 2.0}}
+    save_buffer(make(20, **options), path)
+
+    with pytest.raises(ValueError, match="needs prioritization=WithOption, got None"):
+        load_buffer(path, "cpu")
+    assert load_buffer(path, "cpu", prioritization=WithOption).prioritization.bonus == 2.0
+
+
+def test_flags_that_are_numbers_are_stored_as_flags(path):
+    save_buffer(make(9, handle_timeout_termination=1), path)
+
+    assert load_buffer(path, "cpu").handle_timeout_termination is True
 
 
 def test_a_function_that_makes_a_prioritization_loads_what_it_made(path):

@@ -231,6 +231,35 @@ def test_statistics_of_normalized_observations_go_on(tmp_path):
         assert other.ret_rms.count == env.ret_rms.count
 
 
+def test_environments_without_get_attr_are_stored_without_their_generators(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise NotImplementedError
+
+    model = make(make_vec_env(Corridor)).learn(60)
+    monkeypatch.setattr(model.env, "get_attr", refuse)
+
+    save_checkpoint(model, tmp_path / "model.ckpt")
+
+    assert load_checkpoint(tmp_path / "model.ckpt", make_vec_env(Corridor)).num_timesteps == 60
+
+
+def test_a_subclass_is_not_taken_for_ours_by_the_name_of_its_package(tmp_path):
+    kind = type("Mine", (PERDQN,), {"__module__": "sb3_per_tricks"})
+    model = make(make_vec_env(Corridor), kind).learn(60)
+
+    save_checkpoint(model, tmp_path / "model.ckpt")
+
+    assert type(load_checkpoint(tmp_path / "model.ckpt", make_vec_env(Corridor))) is PERDQN
+
+
+def test_a_prefix_names_no_folder(tmp_path):
+    for prefix in ("run/a", "../a"):
+        with pytest.raises(
+            ValueError, match=f"name_prefix must be .* without a folder, got '{prefix}"
+        ):
+            CheckpointCallback(10, tmp_path, prefix)
+
+
 def test_normalization_that_was_forgotten_or_is_new_is_refused(tmp_path):
     plain, normalized = make_vec_env(Corridor), VecNormalize(make_vec_env(Corridor))
     rewards_only = VecNormalize(make_vec_env(Corridor), norm_obs=False)
