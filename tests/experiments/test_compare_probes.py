@@ -5,9 +5,11 @@ import json
 import numpy as np
 import pytest
 import torch as th
+from gymnasium import spaces
 from stable_baselines3 import DQN
 from stable_baselines3.common.envs import FakeImageEnv
 
+from sb3_per import PERDQN
 from sb3_per.experiments.probes import dead_filters, gradient_noise, one_run, published_minatar
 
 
@@ -75,6 +77,26 @@ def test_a_network_whose_first_layer_is_dead_reacts_to_no_image():
 
     assert dead[0] == 8 / 32
     assert no_spread == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # gymnasium's, of RL-Zoo's imports
+@pytest.mark.parametrize("kind", [DQN, PERDQN])
+def test_the_network_of_a_saved_model_is_looked_at(kind, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(dead_filters, "N_RANDOM_STEPS", 20)
+    image = spaces.Box(0, 255, (42, 42, 4), np.uint8)
+    env = FakeImageEnv(42, 42, n_channels=4)
+    env.observation_space, env.action_space = image, spaces.Discrete(6)
+    model = kind("CnnPolicy", env, buffer_size=1)
+    th.nn.init.zeros_(model.q_net.features_extractor.cnn[0].weight)
+    th.nn.init.constant_(model.q_net.features_extractor.cnn[0].bias, -1)
+    model.save(tmp_path / "model.zip")
+
+    dead_filters.main(str(tmp_path / "model.zip"))
+
+    row = capsys.readouterr().out.splitlines()[-1]
+    assert row.startswith("| saved | 0.00, ")
+    assert row.endswith(" | 0.0000 |")
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # gymnasium's, of RL-Zoo's imports

@@ -1,37 +1,67 @@
 """
-Train DQN on Pong; print which share of each layer's filters still reacts to any stored image.
+Print which share of the filters in each layer of DQN's network reacts to any image of Pong.
 
     python -m sb3_per.experiments.probes.dead_filters 2.5e-4
+    python -m sb3_per.experiments.probes.dead_filters runs/million/dqn/.../best_model.zip
 
-The argument is the learning rate. All else is as in the suite `million`, up to 100,000 steps.
+With a learning rate, DQN is trained for 100,000 steps, with all other settings of the suite
+`million`. With a saved model, the images come from random steps.
 """
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import torch as th
 from torch import nn
 
+from sb3_per.experiments.compare.suite import Cell
 from sb3_per.experiments.probes import one_run
 
 N_STEPS, EVERY = 100_000, 20_000
+N_RANDOM_STEPS = 2000
 
 
-def main(learning_rate: float) -> None:
-    """Print a row for each 20,000 steps."""
+def main(argument: str) -> None:
+    """Print a row for each 20,000 steps, or one for a saved model."""
     cell = one_run.cell_of("million", "dqn", "PongNoFrameskip-v4")
+    print("| step | filters that react, by layer | spread of Q-values over images |\n|---|---|---|")
+    if Path(argument).is_file():
+        of_saved(cell, argument)
+    else:
+        of_training(cell, float(argument))
+
+
+def of_saved(cell: Cell, path: str) -> None:
+    """Print the row of a saved model, of `dqn` or `per_dqn`."""
+
+    def look_at(model: Any) -> bool:
+        if model.num_timesteps < N_RANDOM_STEPS:
+            return True
+        model.set_parameters(path)
+        print_row("saved", model)
+        return False
+
+    one_run.train(cell, look_at)
+
+
+def of_training(cell: Cell, learning_rate: float) -> None:
+    """Print a row for each 20,000 steps of a training."""
     hyperparameters = {**cell.settings["hyperparameters"], "learning_rate": learning_rate}
     cell = cell._replace(settings={**cell.settings, "hyperparameters": hyperparameters})
-    print("| step | filters that react, by layer | spread of Q-values over images |\n|---|---|---|")
 
     def look_at(model: Any) -> bool:
         if model.num_timesteps % EVERY == 0:
-            shares, spread = reactions(model)
-            listed = ", ".join(f"{share:.2f}" for share in shares)
-            print(f"| {model.num_timesteps:,} | {listed} | {spread:.4f} |", flush=True)
+            print_row(f"{model.num_timesteps:,}", model)
         return bool(model.num_timesteps < N_STEPS)
 
     one_run.train(cell, look_at)
+
+
+def print_row(step: str, model: Any) -> None:
+    shares, spread = reactions(model)
+    listed = ", ".join(f"{share:.2f}" for share in shares)
+    print(f"| {step} | {listed} | {spread:.4f} |", flush=True)
 
 
 def reactions(model: Any, n_images: int = 256) -> tuple[list[float], float]:
@@ -59,4 +89,4 @@ def reactions(model: Any, n_images: int = 256) -> tuple[list[float], float]:
 
 if __name__ == "__main__":
     th.set_num_threads(1)
-    main(float(sys.argv[1]))
+    main(sys.argv[1])
