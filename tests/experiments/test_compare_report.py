@@ -390,6 +390,20 @@ def drawn_curves(suite, folder, monkeypatch, **options):
     return drawn[0]
 
 
+def test_a_legend_stays_inside_of_a_narrow_figure(tmp_path, monkeypatch):
+    suite = grids.suite()
+    variants = {
+        name: each.model_copy(update={"label": f"{name}, a label of many words"})
+        for name, each in suite.variants.items()
+    }
+    suite = suite.model_copy(update={"variants": variants})
+    figure = drawn_curves(suite, grids.folder_of(tmp_path, suite, final), monkeypatch)
+
+    (legend,) = figure.legends
+    box = legend.get_window_extent()
+    assert 0 <= box.x0 < box.x1 <= figure.bbox.width
+
+
 def test_learning_curves_say_what_their_axes_show(tmp_path, monkeypatch):
     suite = grids.suite()
     figure = drawn_curves(suite, grids.folder_of(tmp_path, suite, final), monkeypatch)

@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib import rcParams
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import TextPath
 from matplotlib.ticker import EngFormatter
 
 from sb3_per.experiments.common.drawing import (
@@ -74,9 +77,28 @@ def _panels_of_environments(suite: Suite, runs: Sequence[Run], shown: Sequence[s
     for panel in panels[len(suite.environments) :]:
         panel.set_axis_off()
     figure.legend(
-        handles.values(), handles.keys(), loc="outside upper center", ncols=4, frameon=False
+        handles.values(),
+        handles.keys(),
+        loc="outside upper center",
+        ncols=_legend_columns([*handles], figure.get_figwidth()),
+        frameon=False,
     )
     return figure
+
+
+def _legend_columns(labels: Sequence[str], width: float) -> int:
+    """Return how many columns, at most four, fit into a legend of this width in inches."""
+    points = FontProperties(size=rcParams["legend.fontsize"]).get_size_in_points()
+    # A line, the gap before its label, and the gap before the next column take 4.8 em.
+    widths = [
+        TextPath((0, 0), label, size=points).get_extents().width / 72 + 4.8 * points / 72
+        for label in labels
+    ]
+    for n_columns in (4, 3, 2):
+        columns = [max(part) for part in np.array_split(widths, n_columns) if len(part)]
+        if sum(columns) <= width:
+            return n_columns
+    return 1
 
 
 def _panels_of_variants(suite: Suite, runs: Sequence[Run], shown: Sequence[str]) -> Figure:

@@ -1,5 +1,6 @@
 """Figures of the intervals of scores and gains."""
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -96,7 +97,7 @@ def _pairs_of_panels(
     )
     panels = figure.subplots(len(measures), 2, sharey=True, squeeze=False)
     for left, right in panels:
-        right.set_title(f"Probability of improvement{over}", fontsize=10)
+        right.set_title(textwrap.fill(f"Probability of improvement{over}", 48), fontsize=10)
         right.set_xlabel("Probability, 95 % interval", fontsize=8)
         right.axvline(0.5, color="0.6", linewidth=0.8, zorder=0)
         right.set_xlim(-0.02, 1.02)
