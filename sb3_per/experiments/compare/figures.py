@@ -1,6 +1,5 @@
 """Figures of the intervals of scores and gains."""
 
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,7 @@ def intervals(
         return
     names = list(dict.fromkeys(each.variant for each in comparisons))
     colours = dict(zip(names, _colours(suite, names), strict=True))
-    figure, rows = _pairs_of_panels(suite, comparisons, f" over {suite.baseline_label}")
+    figure, rows = _pairs_of_panels(suite, comparisons, f"over {suite.baseline_label}")
     for each, left, right in rows:
         height, colour = names.index(each.variant), colours[each.variant]
         _draw_interval(left, each.score, height, colour)
@@ -97,7 +96,8 @@ def _pairs_of_panels(
     )
     panels = figure.subplots(len(measures), 2, sharey=True, squeeze=False)
     for left, right in panels:
-        right.set_title(textwrap.fill(f"Probability of improvement{over}", 48), fontsize=10)
+        gap = "\n" if len(over) > 20 else " "
+        right.set_title(f"Probability of improvement{gap}{over}".strip(), fontsize=10)
         right.set_xlabel("Probability, 95 % interval", fontsize=8)
         right.axvline(0.5, color="0.6", linewidth=0.8, zorder=0)
         right.set_xlim(-0.02, 1.02)
