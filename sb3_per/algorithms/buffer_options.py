@@ -151,7 +151,13 @@ def clip_at_threshold(
 def warn_of_lap(
     prioritization: Prioritization, loss_threshold: float | None, algorithm: str
 ) -> None:
-    """Warn if LAP's threshold is not that of the loss (parameters as above)."""
+    """
+    Warn if LAP's threshold is not that of the loss.
+
+    :param prioritization: The buffer's prioritization; others than LAP are fine.
+    :param loss_threshold: The threshold of the loss; None if it has none.
+    :param algorithm: The name of the algorithm.
+    """
     if isinstance(prioritization, LossAdjusted) and loss_threshold != prioritization.floor:
         warnings.warn(
             f"LAP needs a Huber loss with its own threshold {prioritization.floor:g}, but the loss "
