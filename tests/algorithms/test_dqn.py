@@ -147,10 +147,13 @@ def draw_as_sb3_does(buffer, monkeypatch):
     monkeypatch.setattr(buffer.prioritization, "sample", draw)
 
 
-def test_without_prioritization_a_whole_run_is_dqns(monkeypatch):
+@pytest.mark.parametrize("env", ["CartPole-v1", "LunarLander-v3"])
+def test_without_prioritization_a_whole_run_is_dqns(env, monkeypatch):
     """Given DQN's draws and its Adam, PERDQN takes DQN's steps and ends with its network."""
+    pytest.importorskip("Box2D" if env == "LunarLander-v3" else "gymnasium")
     options = {"learning_rate": 1e-3, "max_grad_norm": 0.5, "target_update_interval": 50}
-    theirs = make(DQN, gym.make("CartPole-v1", max_episode_steps=10), **options)
+    shortest = {"CartPole-v1": 10, "LunarLander-v3": 70}[env]  # so that some end by themselves
+    theirs = make(DQN, gym.make(env, max_episode_steps=shortest), **options)
     plain_adam = {**SMALL["policy_kwargs"], "optimizer_kwargs": {"fused": False}}
     ours = make(PERDQN, theirs.env, **options, **UNIFORM, policy_kwargs=plain_adam)
     draw_as_sb3_does(ours.replay_buffer, monkeypatch)
