@@ -21,8 +21,7 @@ class CheckBuffer(BaseCallback):
 
 
 def check(buffer) -> None:  # in time proportional to the buffer's size
-    buffer.hand_over_new_rows()
-    shares = buffer.prioritization.probabilities(np.arange(buffer.n_slots))
+    shares = buffer.probabilities(np.arange(buffer.n_slots))
     n_positive = np.count_nonzero(shares)
     if n_positive != buffer.n_sampleable:
         raise RuntimeError(f"{n_positive} slots can be sampled, {buffer.n_sampleable} should be")

@@ -36,7 +36,7 @@ class PrioritizedReplayBuffer(SamplerOptions, SlotReplayBuffer):
     A transition is stored in a slot: ``row * n_envs + env``. A slot that must not be sampled (never
     written, or the write head of memory-optimised storage) has probability 0.
 
-    Stratified batches are sorted, by slot or by rank: shuffle a batch before you split it.
+    The order of a stratified batch is not random: shuffle a batch before you split it.
 
     One thread may add transitions while another one samples and updates priorities. A transition
     that is overwritten while it is sampled may be half old, half new.
@@ -252,7 +252,7 @@ class PrioritizedReplayBuffer(SamplerOptions, SlotReplayBuffer):
         If a slot occurs twice, its last TD error counts. A TD error that comes too late is dropped:
         its transition was overwritten after it was sampled, or the buffer was reset. If the new
         transition has been sampled meanwhile, the update is applied to it: call
-        ``update_priorities`` after every ``sample``.
+        ``update_priorities`` after every ``sample``, and not for other slots before that.
 
         :param slots: The ``slots`` of a batch, shape (B,) or (B, 1), or any slots that hold a
             transition. TD errors of slots that cannot be sampled are ignored.

@@ -1,20 +1,27 @@
-"""The options of a buffer that its sampler keeps, as attributes of the buffer."""
+"""What a buffer shows of its sampler: options as attributes, and probabilities."""
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
+import torch as th
+from numpy.typing import ArrayLike
 
+from sb3_per.buffers.arguments import as_slots
 from sb3_per.prioritization.base import Prioritization
 from sb3_per.prioritization.sampler import PrioritizedSampler
 from sb3_per.prioritization.sampling import SamplingScheme
+from sb3_per.prioritization.sum_tree import FloatArray
 from sb3_per.rules import require, require_fraction
 
 
 class SamplerOptions:
-    """Gives a prioritized buffer the attribute beta, and attributes for its sampler's options."""
+    """Gives a prioritized buffer the attribute beta, and what its sampler keeps."""
 
     sampler: PrioritizedSampler
     prioritization_options: dict[str, Any]
+    n_slots: int
+    hand_over_new_rows: Callable[[], None]
 
     @property
     def beta(self) -> float:
@@ -63,6 +70,23 @@ class SamplerOptions:
     @generator.setter
     def generator(self, generator: np.random.Generator) -> None:
         self.sampler.generator = generator
+
+    def probabilities(self, slots: ArrayLike | th.Tensor) -> FloatArray:
+        """
+        Return P(i) for slots, as the weights use it: the probability for one sample of a batch.
+
+        With ``uniform_share`` it is the mixture's. A slot that cannot be sampled has 0. With
+        ``replacement=False`` it is the probability for the first sample, not that of the weights.
+
+        :param slots: Whole numbers in [0, n_slots), shape (n,) or (n, 1).
+        :return: Shape (n,).
+        :raises ValueError: for other slots.
+        """
+        slots = as_slots(slots)
+        in_range = bool(((slots >= 0) & (slots < self.n_slots)).all())
+        require(in_range, f"slots must lie in [0, {self.n_slots})", slots)
+        self.hand_over_new_rows()
+        return self.sampler.probabilities(slots)
 
     def options(self) -> dict[str, Any]:
         """Return the options of prioritization, except its kind and beta."""

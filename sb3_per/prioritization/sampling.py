@@ -22,7 +22,7 @@ class SampledSlots(NamedTuple):
     """
     The slots of one batch. A slot's probability is how often a batch holds it on average, over B.
 
-    Stratified slots come in the order of the leaves: shuffle a batch before you split it.
+    The order of stratified slots is not random: shuffle a batch before you split it.
     """
 
     slots: IntArray  # (B,)

@@ -25,10 +25,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:10 batches were sampled")
 MEMORY_OPTIMISED = {"optimize_memory_usage": True, "handle_timeout_termination": False}
 
 
-# Many tests sample often and never update.
-pytestmark = pytest.mark.filterwarnings("ignore:10 batches were sampled, but")
-
-
 @pytest.fixture(autouse=True)
 def _seed_as_sb3_does():
     np.random.seed(0)  # noqa: NPY002  # SB3 seeds the global state; buffers take theirs from it
@@ -48,6 +44,30 @@ def assert_same_batch(left, right):
     assert (left.slots == right.slots).all()
     for own, other in zip(left[:-1], right[:-1], strict=True):
         assert own is other is None or th.equal(own, other)
+
+
+# Probabilities
+
+
+def test_probabilities_include_new_rows_and_the_uniform_share_as_the_weights_do():
+    buffer = make(20, uniform_share=0.5, beta=1.0, weight_normalization="none")
+    buffer.update_priorities(np.arange(20), np.linspace(0, 2, 20))
+    fill(buffer, 10, first=20)
+
+    shares = buffer.probabilities(np.arange(buffer.n_slots))
+
+    batch = buffer.sample(32)
+    weights = batch.weights.numpy().ravel()
+    np.testing.assert_allclose(weights * 30 * shares[batch.slots], 1, rtol=1e-6)
+    assert shares[:30].min() >= 0.5 / 30
+    assert not shares[30:].any()
+    assert shares.sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("slots", [[-1], [64], [0.5]])
+def test_probabilities_of_other_slots_are_refused(slots):
+    with pytest.raises(ValueError, match="slots must"):
+        make(20).probabilities(slots)
 
 
 # What a batch holds
