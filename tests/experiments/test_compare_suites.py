@@ -483,6 +483,10 @@ VALUES = {
     "an argument": ("{beta_initial: 2}", "beta_initial .*got 2"),
     "what RL-Zoo evaluates": ("{policy_kwargs: 'dict(net_arch=[8], depth=2)'}", "argument 'depth'"),
     "a wrapper": ("{env_wrapper: no.such.Wrapper}", "No module named 'no'"),
+    "no learning": (
+        "{learning_starts: 3000}",
+        r"learning_starts must be below steps \(3000\), got 3000",
+    ),
 }
 
 

@@ -15,6 +15,7 @@ from sb3_per.experiments.compare import experiment, run_folder
 from sb3_per.experiments.compare.problems import Problem, fail, similar
 from sb3_per.experiments.compare.suite import Cell, Suite, cells, gym_id
 from sb3_per.extras import install
+from sb3_per.rules import require
 from sb3_per.zoo import ALGORITHMS
 
 # RL-Zoo's own keys, which it takes out before an algorithm sees the rest.
@@ -136,7 +137,11 @@ def _unbuilt_models(suite: Suite) -> Iterator[Problem]:
 
 
 def _build(cell: Cell) -> None:
-    """Make a cell's environments and model as its worker will, and discard them."""
+    """
+    Make a cell's environments and model as its worker will, and discard them.
+
+    :raises ValueError: if training would end before it begins to learn.
+    """
     with tempfile.TemporaryDirectory() as name, contextlib.redirect_stdout(io.StringIO()):
         folder = Path(name)
         run_folder.cell_folder(folder, cell).mkdir(parents=True)
@@ -146,7 +151,10 @@ def _build(cell: Cell) -> None:
             manager.create_envs = lambda *args, **kwargs: made.enter_context(
                 contextlib.closing(create(*args, **kwargs))
             )
-            manager.setup_experiment()
+            model, _ = manager.setup_experiment()
+        starts = getattr(model, "learning_starts", 0)
+        steps = cell.settings["steps"]
+        require(starts < steps, f"learning_starts must be below steps ({steps})", starts)
 
 
 def _unknown(path: tuple[str, ...], name: str, known: Sequence[str]) -> Problem:
