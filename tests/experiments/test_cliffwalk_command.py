@@ -17,6 +17,7 @@ from sb3_per.envs.blind_cliffwalk import BlindCliffwalk
 from sb3_per.experiments.cliffwalk import command, measurements, methods, networks, overview, plot
 from sb3_per.experiments.cliffwalk.trials import NAMES, Family, Trial, UpdatesNeeded
 from sb3_per.experiments.cliffwalk.walk import stored_transitions, true_values
+from sb3_per.experiments.compare import suite_file
 
 
 @pytest.fixture
@@ -160,7 +161,7 @@ def test_runs_that_are_known_are_not_made_again(folder):
     ("arguments", "message"),
     [
         (["--learners", "linar"], "--learners must be of tabular linear, got linar"),
-        (["--networks", "--methods", "uniform"], "--methods must be of DQN PERDQN, got uniform"),
+        (["--networks", "--methods", "uniform"], "--methods must be of DQN PERDQN recipe_1"),
         (["--n", "1"], "2"),
         (["--seeds", "0"], "2"),
         (["--jobs", "0"], "2"),
@@ -249,7 +250,7 @@ class Recorder(PERDQN):
 
 def test_networks_see_the_clock_and_the_target_network_of_a_run_of_learn(monkeypatch):
     monkeypatch.setattr(Recorder, "seen", ())
-    monkeypatch.setitem(networks.ALGORITHMS, "PERDQN", Recorder)
+    monkeypatch.setitem(networks.METHODS, "PERDQN", networks.Method(Recorder, {}))
     monkeypatch.setattr(networks, "MOST_UPDATES", 200)
     monkeypatch.setattr(networks, "SOLVED", 0.0)
     env = BlindCliffwalk(3)
@@ -271,7 +272,7 @@ def changed_targets(seen):
     return [after[0] for before, after in pairwise(seen) if not th.equal(before[3], after[3])]
 
 
-@pytest.mark.parametrize("method", ["DQN", "PERDQN"])
+@pytest.mark.parametrize("method", networks.METHODS)
 def test_a_network_learns_the_true_values_of_a_short_walk(method):
     updates, is_solved = networks.updates_needed("network_lr1e-3", method, 3, 0)
 
@@ -282,9 +283,7 @@ def test_a_network_learns_the_true_values_of_a_short_walk(method):
 
 def test_networks_learn_from_the_memory_and_start_alike():
     kinds = stored_transitions(4, np.random.default_rng(0))
-    models = [
-        networks._model(algorithm, 4, 1e-3, seed=5) for algorithm in networks.ALGORITHMS.values()
-    ]
+    models = [networks._model(method, 4, 1e-3, seed=5) for method in networks.METHODS.values()]
     for model in models:
         networks._fill(model, kinds, BlindCliffwalk(4))
 
@@ -299,8 +298,19 @@ def test_networks_learn_from_the_memory_and_start_alike():
         assert (buffer.dones[:, 0] == ends).all()
         next_states = buffer.next_observations[:, 0].argmax(axis=1)
         assert (next_states[~ends] == states[~ends] + 1).all()
-    first, second = (model.q_net.state_dict() for model in models)
-    assert all(th.equal(first[name], second[name]) for name in first)
+    first, *others = (model.q_net.state_dict() for model in models)
+    assert all(th.equal(first[name], other[name]) for other in others for name in first)
     assert networks._error(models[0], 4) == pytest.approx(
         np.mean((models[1].q_net(th.eye(4)).detach().numpy() - true_values(4)) ** 2)
     )
+
+
+def test_the_recipes_are_those_of_the_comparison_with_rare_rewards():
+    overrides = {
+        name: {"beta_initial": 0.4, "beta_final": 1.0} | networks.METHODS[method].arguments
+        for name, method in {"matched": "recipe_1", "annealed": "recipe_2"}.items()
+    }
+
+    variants = suite_file.load("confirm_rare").variants
+
+    assert overrides == {name: variants[name].overrides for name in overrides}

@@ -1,6 +1,6 @@
 """The same replay memory, learned by the networks of DQN and PERDQN through their own ``train``."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch as th
@@ -14,7 +14,27 @@ from sb3_per.experiments.cliffwalk.trials import Family, UpdatesNeeded
 from sb3_per.experiments.cliffwalk.walk import discount, stored_transitions, true_values
 from sb3_per.prioritization.sum_tree import IntArray
 
-ALGORITHMS: dict[str, type[DQN]] = {"DQN": DQN, "PERDQN": PERDQN}
+
+class Method(NamedTuple):
+    """An algorithm, and the arguments in which it differs from its defaults."""
+
+    algorithm: type[DQN]
+    arguments: dict[str, Any]
+
+
+# Both recipes of docs/results/recipes.md; the first has full correction.
+_RECIPE = {"alpha": 0.6, "td_error_clip": "loss", "uniform_share": 0.5}
+METHODS = {
+    "DQN": Method(DQN, {}),
+    "PERDQN": Method(PERDQN, {}),
+    "recipe_1": Method(
+        PERDQN,
+        {"beta_initial": 1.0, "replay_buffer_kwargs": {**_RECIPE, "weight_normalization": "none"}},
+    ),
+    "recipe_2": Method(
+        PERDQN, {"replay_buffer_kwargs": {**_RECIPE, "weight_normalization": "mean"}}
+    ),
+}
 LEARNING_RATES = {"network_lr1e-3": 1e-3, "network_lr2.5e-4": 2.5e-4}
 
 # A run is cut off here, and beta is at its final value here, as in a `learn` of so many steps.
@@ -32,14 +52,14 @@ def updates_needed(learner: str, method: str, n: int, seed: int) -> UpdatesNeede
     them (progress, and so beta; target network) is done here before each update.
 
     :param learner: One of ``LEARNING_RATES``.
-    :param method: One of ``ALGORITHMS``.
+    :param method: One of ``METHODS``.
     :param n: Number of states.
     :param seed: Of the replay memory's order, the network and the sampling; the first two are the
-        same for both methods.
+        same for all methods.
     :return: How many updates were made, a multiple of 10, and whether the values are right then.
     """
     th.set_num_threads(1)
-    model = _model(ALGORITHMS[method], n, LEARNING_RATES[learner], _FIRST_SEED + seed)
+    model = _model(METHODS[method], n, LEARNING_RATES[learner], _FIRST_SEED + seed)
     kinds = stored_transitions(n, np.random.default_rng([n, _FIRST_SEED + seed]))
     _fill(model, kinds, BlindCliffwalk(n))
     for n_updates in range(1, MOST_UPDATES + 1):
@@ -51,11 +71,11 @@ def updates_needed(learner: str, method: str, n: int, seed: int) -> UpdatesNeede
     return UpdatesNeeded(MOST_UPDATES, False)
 
 
-FAMILY = Family((*LEARNING_RATES,), (*ALGORITHMS,), range(6, 15, 2), 10, updates_needed)
+FAMILY = Family((*LEARNING_RATES,), (*METHODS,), range(6, 15, 2), 10, updates_needed)
 
 
-def _model(algorithm: type[DQN], n: int, learning_rate: float, seed: int) -> DQN:
-    model = algorithm(
+def _model(method: Method, n: int, learning_rate: float, seed: int) -> DQN:
+    model = method.algorithm(
         "MlpPolicy",
         BlindCliffwalk(n),
         learning_rate=learning_rate,
@@ -65,6 +85,7 @@ def _model(algorithm: type[DQN], n: int, learning_rate: float, seed: int) -> DQN
         target_update_interval=100,
         seed=seed,
         device="cpu",
+        **method.arguments,
     )
     model.set_logger(Logger(folder=None, output_formats=[]))
     return model

@@ -16,6 +16,8 @@ STYLES = {
     "uniform": (COLOURS[0], "-"),
     "DQN": (COLOURS[0], "-"),
     "PERDQN": (BLUE, "-"),
+    "recipe_1": (COLOURS[2], "--"),
+    "recipe_2": (COLOURS[1], "--"),
     "oracle": (COLOURS[3], "-"),
     "greedy": (COLOURS[6], "-"),
     "proportional_alpha0.6": (BLUE, "-"),

@@ -18,6 +18,8 @@ NAMES = {
     "rank_alpha1.0": "rank 1.0",
     "DQN": "DQN",
     "PERDQN": "PERDQN",
+    "recipe_1": "recipe 1",
+    "recipe_2": "recipe 2",
 }
 
 
