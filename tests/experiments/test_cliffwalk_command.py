@@ -17,7 +17,6 @@ from sb3_per.envs.blind_cliffwalk import BlindCliffwalk
 from sb3_per.experiments.cliffwalk import command, measurements, methods, networks, overview, plot
 from sb3_per.experiments.cliffwalk.trials import NAMES, Family, Trial, UpdatesNeeded
 from sb3_per.experiments.cliffwalk.walk import stored_transitions, true_values
-from sb3_per.experiments.compare import suite_file
 
 
 @pytest.fixture
@@ -303,14 +302,3 @@ def test_networks_learn_from_the_memory_and_start_alike():
     assert networks._error(models[0], 4) == pytest.approx(
         np.mean((models[1].q_net(th.eye(4)).detach().numpy() - true_values(4)) ** 2)
     )
-
-
-def test_the_recipes_are_those_of_the_comparison_with_rare_rewards():
-    overrides = {
-        name: {"beta_initial": 0.4, "beta_final": 1.0} | networks.METHODS[method].arguments
-        for name, method in {"matched": "recipe_1", "annealed": "recipe_2"}.items()
-    }
-
-    variants = suite_file.load("confirm_rare").variants
-
-    assert overrides == {name: variants[name].overrides for name in overrides}

@@ -10,6 +10,7 @@ import rl_zoo3
 import yaml
 
 from sb3_per import zoo
+from sb3_per.experiments.cliffwalk import networks
 from sb3_per.experiments.compare import command, suite_file
 from sb3_per.experiments.compare.environment import Environment
 from sb3_per.experiments.compare.hyperparameters import overlaid
@@ -131,6 +132,30 @@ def test_classic_is_two_by_two_and_rank_based():
         ("double", "uniform"),
         ("double_per", "per"),
     ]
+
+
+def test_blind_cliffwalk_tries_the_recipes_of_the_comparison_with_rare_rewards():
+    overrides = {
+        name: {"beta_initial": 0.4, "beta_final": 1.0} | networks.METHODS[method].arguments
+        for name, method in {"matched": "recipe_1", "annealed": "recipe_2"}.items()
+    }
+
+    variants = suite_file.load("confirm_rare").variants
+
+    assert overrides == {name: variants[name].overrides for name in overrides}
+
+
+def test_the_suite_of_the_documentation_can_be_run(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "compare.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"^```yaml\n(.*?)^```", page, flags=re.DOTALL | re.MULTILINE)
+
+    suite = suite_file.load(mine(tmp_path, text))
+
+    zoo.register()
+    check_with_zoo(suite, "compare.md")
+    shown = suite.variants["recommended"].overrides["replay_buffer_kwargs"]
+    recipe = networks.METHODS["recipe_2"].arguments["replay_buffer_kwargs"]
+    assert {"alpha": 0.6} | shown == recipe
 
 
 def test_a_grid_is_ordered_by_seeds_so_that_a_part_of_it_is_balanced():
