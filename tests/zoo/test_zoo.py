@@ -248,9 +248,14 @@ def test_the_file_for_ranks_is_the_other_one_but_for_what_ranks_need():
         yaml.safe_load(FILES[name].read_text()) for name in ("per_dqn", "per_dqn_rank")
     )
 
+    # They were not measured with ranks.
+    recommended = proportional["default"]["replay_buffer_kwargs"]
+    assert recommended["uniform_share"] == 0.5
     assert rank.keys() == proportional.keys()
     for name, section in proportional.items():
-        options = section.get("replay_buffer_kwargs", {}) | {"prioritization": "rank", "alpha": 0.7}
+        options = section.get("replay_buffer_kwargs", {})
+        options = {} if options == recommended else options
+        options = options | {"prioritization": "rank", "alpha": 0.7}
         # The paper's 0.5 is a default: a section that was tuned with another one keeps that.
         beta = section.get("beta_initial", 0.5)
         assert rank[name] == section | {"beta_initial": beta, "replay_buffer_kwargs": options}
