@@ -9,7 +9,8 @@ from stable_baselines3.common.evaluation import evaluate_policy
 
 from sb3_per import PERDQN
 
-# Chosen on seeds 100 and up (docs/results/first-run.md), and the same as in per_dqn.yml.
+# Chosen on seeds 100 and up (docs/results/first-run.md), and the same as in per_dqn.yml and
+# per_dqn_rank.yml.
 SETTINGS = {
     "learning_rate": lambda left: 3e-3 * left,
     "batch_size": 128,
@@ -26,16 +27,20 @@ SETTINGS = {
     "beta_final": 0.4,
     "device": "cpu",
 }
-VARIANTS = {"proportional": {}, "rank": {"prioritization": "rank", "alpha": 0.7}}
+GAMMA = {"proportional": 0.99, "rank": 0.995}
+BUFFER_OPTIONS = {
+    "proportional": {"weight_normalization": "mean"},
+    "rank": {"weight_normalization": "mean", "prioritization": "rank", "alpha": 0.7},
+}
 
 
 def main(seed: int = 0, variant: str = "proportional", steps: int = 50_000) -> tuple[float, float]:
-    buffer = {"weight_normalization": "mean", **VARIANTS[variant]}
-    model = PERDQN("MlpPolicy", "CartPole-v1", seed=seed, replay_buffer_kwargs=buffer, **SETTINGS)
+    options = {"gamma": GAMMA[variant], "replay_buffer_kwargs": BUFFER_OPTIONS[variant], **SETTINGS}
+    model = PERDQN("MlpPolicy", "CartPole-v1", seed=seed, **options)
     eval_env, test_env = (make_vec_env("CartPole-v1", 100, seed + 10_000 * n) for n in (1, 2))
     with TemporaryDirectory() as folder:
-        options = {"n_eval_episodes": 100, "eval_freq": min(2500, steps // 2), "verbose": 0}
-        callback = EvalCallback(eval_env, best_model_save_path=folder, **options)
+        schedule = {"n_eval_episodes": 100, "eval_freq": min(2500, steps // 2), "verbose": 0}
+        callback = EvalCallback(eval_env, best_model_save_path=folder, **schedule)
         model.learn(steps, callback=callback, progress_bar=True)
         best_model = PERDQN.load(f"{folder}/best_model", device="cpu")
     last, best = (evaluate_policy(each, test_env, 100)[0] for each in (model, best_model))
@@ -46,5 +51,5 @@ def main(seed: int = 0, variant: str = "proportional", steps: int = 50_000) -> t
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--variant", choices=VARIANTS, default="proportional")
+    parser.add_argument("--variant", choices=BUFFER_OPTIONS, default="proportional")
     main(**vars(parser.parse_args()))

@@ -384,15 +384,20 @@ def test_a_run_continues_with_its_priorities(tmp_path):
     continued.env.close()
 
 
-@pytest.mark.parametrize("variant", cartpole.VARIANTS)
+@pytest.mark.parametrize("variant", cartpole.BUFFER_OPTIONS)
 def test_the_example_and_the_yaml_files_train_with_the_same_settings(variant):
     name = {"proportional": "per_dqn", "rank": "per_dqn_rank"}[variant]
     section = yaml.safe_load(FILES[name].read_text())["CartPole-v1"]
     rate = float(section.pop("learning_rate").removeprefix("lin_"))
     buffer = section.pop("replay_buffer_kwargs")
-    settings = {**cartpole.SETTINGS, "policy": "MlpPolicy", "gamma": 0.99, "n_timesteps": 50_000}
+    settings = {
+        **cartpole.SETTINGS,
+        "policy": "MlpPolicy",
+        "gamma": cartpole.GAMMA[variant],
+        "n_timesteps": 50_000,
+    }
 
-    assert buffer == {"weight_normalization": "mean", **cartpole.VARIANTS[variant]}
+    assert buffer == cartpole.BUFFER_OPTIONS[variant]
     assert rate == settings.pop("learning_rate")(1.0)
     assert settings.pop("device") == "cpu"
     assert section == settings
