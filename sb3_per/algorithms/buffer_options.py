@@ -7,9 +7,10 @@ from typing import Any
 
 from gymnasium import spaces
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 from stable_baselines3.her import HerReplayBuffer
 
-from sb3_per.buffers.goals import require_goals
+from sb3_per.buffers.goals import require_compute_reward, require_goals
 from sb3_per.buffers.her import PrioritizedHerReplayBuffer
 from sb3_per.buffers.prioritized import (
     OPTION_NAMES,
@@ -195,6 +196,47 @@ def require_matching_buffer(buffer: PrioritizedReplayBuffer, model: OffPolicyAlg
     for name, expected in expected_of.items():
         value = getattr(buffer, name)
         require(value == expected, f"the buffer's {name} must equal the model's {expected}", value)
+
+
+def require_fitting_environments(
+    kind: type[PrioritizedReplayBuffer], n_stack: int, env: VecEnv | None
+) -> None:
+    """
+    Raise ValueError unless a buffer can store what these environments return.
+
+    :param kind: The class of the buffer. Hindsight replay needs environments with goals.
+    :param n_stack: Frames in an observation; 1 if whole observations are stored.
+    :param env: The environments; None only if the model is loaded without them.
+    """
+    if issubclass(kind, PrioritizedHerReplayBuffer):
+        require_compute_reward(env)
+    normalize = None if env is None else unwrap_vec_normalize(env)
+    rule = "n_stack needs VecNormalize with norm_obs=False, because SB3 computes the last "
+    rule += "observation of an episode from the normalized one, with rounding errors"
+    require(n_stack == 1 or normalize is None or not normalize.norm_obs, rule, "norm_obs=True")
+
+
+def require_batches_to_fit(buffer: PrioritizedReplayBuffer, batch_size: int) -> None:
+    """Raise ValueError if a buffer without replacement can never hold a batch."""
+    n_sampleable = buffer.n_slots - buffer.n_envs * buffer.optimize_memory_usage
+    require(
+        buffer.scheme.replacement or batch_size <= n_sampleable,
+        f"batch_size must be at most {n_sampleable}, the transitions that the buffer can hold, "
+        "with replacement=False",
+        batch_size,
+    )
+
+
+def needs_ends(buffer: PrioritizedReplayBuffer) -> bool:
+    """
+    Return whether a buffer must know where an episode was interrupted.
+
+    With one-step returns, the marks would change nothing, except in memory-optimised storage, which
+    loses the last next observation when the next episode begins, and for new goals, which come from
+    the same episode.
+    """
+    is_hindsight = isinstance(buffer, PrioritizedHerReplayBuffer)
+    return buffer.n_steps > 1 or buffer.optimize_memory_usage or is_hindsight
 
 
 def adopt_options(

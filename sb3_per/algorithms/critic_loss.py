@@ -86,7 +86,8 @@ class WeightedReplay:
         if self._batch is None or len(self._errors) == self._n_calls:
             self._refuse(len(self._errors) + 1)
         weights = self._batch.weights.reshape(-1, *[1] * (current.ndim - 1))
-        current.register_hook(lambda gradient: gradient * weights)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        # With autocast, gradients may be of half precision, and a hook must keep their type.
+        current.register_hook(lambda gradient: (gradient * weights).to(gradient.dtype))  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self._errors.append(self._td_errors(current.detach(), target).abs())
         if len(self._errors) == self._n_calls:
             self._update_priorities(self._batch)

@@ -10,23 +10,25 @@ import numpy as np
 import torch as th
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
-from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback
+from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, RolloutReturn
 
 from sb3_per.algorithms.buffer_options import (
     adopt_options,
     clip_at_threshold,
     complete_options,
+    needs_ends,
     refuse_buffer_options,
+    require_batches_to_fit,
+    require_fitting_environments,
     require_matching_buffer,
     require_prioritized,
     resolve_buffer_class,
     warn_of_lap,
 )
 from sb3_per.algorithms.metrics import Metrics
-from sb3_per.buffers.goals import require_compute_reward
 from sb3_per.buffers.her import PrioritizedHerReplayBuffer
 from sb3_per.buffers.prioritized import PrioritizedReplayBuffer
-from sb3_per.rules import require, require_fraction, require_positive
+from sb3_per.rules import require_fraction, require_positive
 
 SelfPrioritized = TypeVar("SelfPrioritized", bound="PrioritizedAlgorithm")
 
@@ -88,17 +90,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             raise UnsupportedActionsError(f"{rule}, all others need Box, got {space}") from error
         # Checked only here, since a model that is loaded to act may have a buffer for one slot.
         if self.replay_buffer is not None:
-            self._require_batches_to_fit()
-
-    def _require_batches_to_fit(self) -> None:
-        buffer = self.replay_buffer
-        n_sampleable = buffer.n_slots - buffer.n_envs * buffer.optimize_memory_usage
-        require(
-            buffer.scheme.replacement or self.batch_size <= n_sampleable,
-            f"batch_size must be at most {n_sampleable}, the transitions that the buffer can hold, "
-            "with replacement=False",
-            self.batch_size,
-        )
+            require_batches_to_fit(self.replay_buffer, self.batch_size)
 
     def _setup_model(self) -> None:
         # Not checked in the constructor, since `load` sets attributes and then calls this.
@@ -108,8 +100,6 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         self.replay_buffer_class = resolve_buffer_class(
             self.replay_buffer_class, self.observation_space
         )
-        if issubclass(self.replay_buffer_class, PrioritizedHerReplayBuffer):
-            require_compute_reward(self.env)
         # SB3 does not pass n_steps and gamma to a buffer class that is named, and warns about
         # n_steps > 1. So both go into the buffer's options, and SB3 sees n_steps=1 meanwhile.
         given = self.replay_buffer_kwargs, self.n_steps
@@ -118,6 +108,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             self.replay_buffer_kwargs,
             {"n_steps": self.n_steps, "gamma": self.gamma},
         )
+        require_fitting_environments(self.replay_buffer_class, options.get("n_stack", 1), self.env)
         if options.get("td_error_clip") == "loss":
             name = type(self).__name__
             options["td_error_clip"] = clip_at_threshold(options, self.loss_threshold, name)
@@ -137,14 +128,21 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         **kwargs: Any,
     ) -> tuple[int, BaseCallback]:
         require_prioritized("learn", self.replay_buffer)
-        # SB3 resets the environments on this condition, and leaves no other trace of the reset.
-        is_reset = reset_num_timesteps or self._last_obs is None
-        ready = super()._setup_learn(
-            total_timesteps, callback, reset_num_timesteps, *args, **kwargs
-        )
-        if is_reset:
+        # SB3 resets the environments on this condition. It may raise after that, for a callback.
+        if reset_num_timesteps or self._last_obs is None:
             self.replay_buffer.end_episodes()
-        return ready
+        return super()._setup_learn(total_timesteps, callback, reset_num_timesteps, *args, **kwargs)
+
+    def collect_rollouts(self, *args: Any, **kwargs: Any) -> RolloutReturn:
+        """Collect transitions as SB3 does; after an early stop, ``learn`` resets the envs."""
+        is_complete = False  # SB3 drops the step at which it stops: the next one would not follow
+        try:
+            rollout = super().collect_rollouts(*args, **kwargs)
+            is_complete = rollout.continue_training
+        finally:
+            if not is_complete:
+                self._last_obs = None
+        return rollout
 
     def _annealed_beta(self) -> float:
         """Return beta at this point of the training: linear, then constant."""
@@ -229,14 +227,12 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
 
     def _adopt(self, buffer: PrioritizedReplayBuffer, ends_episodes: bool) -> None:
         require_matching_buffer(buffer, self)
+        require_batches_to_fit(buffer, self.batch_size)
+        if self.env is not None:
+            require_fitting_environments(type(buffer), buffer.n_stack, self.env)
         buffer.device = self.device
         is_elsewhere = self._last_obs is not None and buffer is not self.replay_buffer
-        # With one-step returns, the marks would change nothing, except in memory-optimised storage,
-        # which loses the last next observation when the next episode begins, and for new goals,
-        # which come from the same episode.
-        needs_ends = buffer.n_steps > 1 or buffer.optimize_memory_usage
-        needs_ends = needs_ends or isinstance(buffer, PrioritizedHerReplayBuffer)
-        if ends_episodes and is_elsewhere and needs_ends:
+        if ends_episodes and is_elsewhere and needs_ends(buffer):
             buffer.end_episodes()
         if isinstance(buffer, PrioritizedHerReplayBuffer):
             buffer.continue_with(self.env)
@@ -256,9 +252,13 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
 
     def set_env(self, env: GymEnv, force_reset: bool = True) -> None:
         """Continue with other environments, as SB3 does; hindsight replay uses them, too."""
+        env = self._wrap_env(env, self.verbose)
+        buffer = self.replay_buffer
+        if buffer is not None:
+            require_fitting_environments(type(buffer), buffer.n_stack, env)
         super().set_env(env, force_reset)
-        if isinstance(self.replay_buffer, PrioritizedHerReplayBuffer):
-            self.replay_buffer.continue_with(self.env)
+        if isinstance(buffer, PrioritizedHerReplayBuffer):
+            buffer.continue_with(self.env)
 
     def set_random_seed(self, seed: int | None = None) -> None:
         """Set all seeds as SB3 does, and seed the buffer's random generator."""

@@ -34,6 +34,8 @@ class PrioritizedSquaredLossAlgorithm(PrioritizedCriticAlgorithm):
         # Not checked in the constructor, since `load` sets attributes and then calls this.
         require(self.loss in LOSSES, f"loss must be one of {LOSSES}", self.loss)
         super()._setup_model()
+        rule = "the critic must have n_critics, the number of Q-values that it returns"
+        require(hasattr(self.critic, "n_critics"), rule, f"{type(self.critic).__name__} without it")
 
     @property
     def loss_threshold(self) -> float | None:

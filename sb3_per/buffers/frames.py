@@ -173,8 +173,7 @@ class FrameStore:
         if n_latest != n_added:  # after loading, or after an exception in an `add`
             stored = self._as_stored(self._stacks(self.following[(n_added - 1) % n_rows]))
             latest = [stack.tobytes() for stack in stored]
-        # Three times as fast as comparing arrays.
-        pairs = zip(stacks, latest, strict=True)
+        pairs = zip(stacks, latest, strict=True)  # three times as fast as comparing arrays
         return np.array([stack.tobytes() == before for stack, before in pairs])
 
     def _store(
@@ -208,9 +207,10 @@ class FrameStore:
         differs = (next_stacks[:, :, :-1] != stacks[:, :, 1:]).reshape(len(stacks), -1)
         axis = "first" if self.channels_first else "last"
         raise ValueError(
-            f"n_stack={self.n_stack} needs observations of {self.n_stack} frames that are stacked "
-            f"along the {axis} axis, as by VecFrameStack: a next observation must be its "
-            f"observation without the oldest frame, followed by a new one ({_HOW_TO_TURN_OFF}), "
+            f"n_stack={self.n_stack} needs observations of {self.n_stack} frames, stacked on the "
+            f"{axis} axis as by VecFrameStack: a next observation must be its observation without "
+            f"the oldest frame, followed by a new one ({_HOW_TO_TURN_OFF}; if you have stepped or "
+            "reset the model's environments yourself, call model.set_env), "
             f"got others from environment {int(differs.any(axis=1).argmax())}"
         )
 

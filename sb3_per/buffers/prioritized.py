@@ -273,8 +273,10 @@ class PrioritizedReplayBuffer(SamplerOptions, SlotReplayBuffer):
         ``sample`` and ``update_priorities`` do this for all new rows at once, which takes less time
         than one call for each row.
         """
-        # Read once: another thread may add rows meanwhile, and those belong to the next call.
-        n_added = self.n_added
+        n_added = self.n_added  # read once: another thread may add rows meanwhile
+        if n_added < self._n_handed_over:  # emptied by setting `pos` and `full`
+            self.sampler.clear()
+            self._n_handed_over = 0
         n_rows = min(n_added - self._n_handed_over, self.buffer_size)
         if n_rows <= 0:
             return

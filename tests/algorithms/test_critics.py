@@ -30,7 +30,9 @@ from stable_baselines3 import SAC, TD3
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.noise import NormalActionNoise
+from stable_baselines3.common.policies import ContinuousCritic
 from stable_baselines3.common.vec_env import VecNormalize
+from stable_baselines3.sac.policies import SACPolicy
 from torch.nn import functional as F
 
 import sb3_per
@@ -328,7 +330,40 @@ def test_hindsight_needs_goals(kind):
         make(kind, replay_buffer_class=PrioritizedHerReplayBuffer)
 
 
+def test_a_critic_that_does_not_say_how_many_values_it_returns_is_refused():
+    class Critic(ContinuousCritic):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            del self.n_critics
+
+    class Policy(SACPolicy):
+        def make_critic(self, features_extractor=None):
+            kwargs = self._update_features_extractor(self.critic_kwargs, features_extractor)
+            return Critic(**kwargs)
+
+    with pytest.raises(ValueError, match=r"must have n_critics, .*got 'Critic without it'"):
+        make(PERSAC, policy=Policy)
+
+
 # What the base can do
+
+
+@EACH
+def test_it_learns_with_critics_of_half_precision(kind):
+    model = make(kind)
+    critic = model.quantile_net if is_discrete(kind) else model.critic
+    whole = critic.forward
+
+    def forward(*args):
+        with th.autocast("cpu", dtype=th.bfloat16):
+            return whole(*args)
+
+    critic.forward = forward
+    before = parameters(model)
+
+    model.learn(60)
+
+    assert not all(map(th.equal, before, parameters(model)))
 
 
 @EACH

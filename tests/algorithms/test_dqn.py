@@ -777,6 +777,12 @@ def test_a_loaded_buffers_last_episode_is_cut_where_returns_would_cross_its_end(
             "n_envs must equal the model's 1, got 2",
         ),
         (lambda: fill(PrioritizedReplayBuffer(10, BOX, TWO_ACTIONS), 3), "observation_space must"),
+        (
+            lambda: PrioritizedReplayBuffer(
+                10, SPACES["box"], Noise.action_space, replacement=False
+            ),
+            "batch_size must be at most 10, .*with replacement=False, got 32",
+        ),
     ],
 )
 def test_a_buffer_that_does_not_fit_is_refused_and_the_model_keeps_its_own(

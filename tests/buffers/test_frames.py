@@ -10,8 +10,15 @@ from checks import assert_same_batch, assert_same_buffer
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stable_baselines3.common.env_util import make_atari_env
-from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecTransposeImage
+from stable_baselines3.common.callbacks import StopTrainingOnMaxEpisodes
+from stable_baselines3.common.env_util import make_atari_env, make_vec_env
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.vec_env import (
+    DummyVecEnv,
+    VecFrameStack,
+    VecNormalize,
+    VecTransposeImage,
+)
 from stable_baselines3.common.vec_env.stacked_observations import StackedObservations
 
 from sb3_per import (
@@ -246,7 +253,7 @@ def test_what_is_no_stack_is_refused_before_anything_changes(transposed):
     then[1].flat[0] += 1  # one pixel of one frame
 
     axis = "first" if transposed else "last"
-    with pytest.raises(ValueError, match=f"along the {axis} axis.*leave n_stack out"):
+    with pytest.raises(ValueError, match=f"on the {axis} axis.*leave n_stack out.*set_env"):
         buffer.add(observations, then, *rest)
 
     assert pickle.dumps(buffer) == before
@@ -429,6 +436,42 @@ def test_perdqn_learns_the_same_with_the_option(alpha):
     assert_all_equal(ours.replay_buffer, plain.replay_buffer)
     for own, other in zip(ours.policy.parameters(), plain.policy.parameters(), strict=True):
         assert th.equal(own, other)
+
+
+def cart_pole(*, normalized=False):
+    env = VecFrameStack(make_vec_env("CartPole-v1"), 4)
+    env = VecNormalize(env, norm_obs=True) if normalized else env
+    options = {"buffer_size": 500, "learning_starts": 10, "seed": 0, "device": "cpu"}
+    return PERDQN("MlpPolicy", env, **options, replay_buffer_kwargs={"n_stack": 4})
+
+
+def test_training_goes_on_after_a_callback_has_stopped_it():
+    model = cart_pole().learn(1000, callback=StopTrainingOnMaxEpisodes(3))
+
+    model.learn(50, reset_num_timesteps=False)
+
+    assert model.replay_buffer.size() == model.num_timesteps - 1  # SB3 drops the step of the stop
+
+
+def test_after_the_models_environments_were_used_elsewhere_set_env_helps():
+    model = cart_pole().learn(103)
+    evaluate_policy(model, model.get_env(), n_eval_episodes=1)
+    with pytest.raises(ValueError, match=r"reset .* environments yourself, call .*set_env"):
+        model.learn(50, reset_num_timesteps=False)
+
+    model.set_env(model.get_env())
+
+    model.learn(50, reset_num_timesteps=False)
+
+
+def test_normalized_observations_are_refused_before_training():
+    with pytest.raises(ValueError, match=r"VecNormalize with norm_obs=False.*got 'norm_obs=True'"):
+        cart_pole(normalized=True)
+    model = cart_pole()
+    env = model.get_env()
+    with pytest.raises(ValueError, match="VecNormalize with norm_obs=False"):
+        model.set_env(VecNormalize(VecFrameStack(make_vec_env("CartPole-v1"), 4)))
+    assert model.get_env() is env
 
 
 def test_a_checkpoint_goes_on_with_the_same_frames(tmp_path):

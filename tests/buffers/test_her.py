@@ -10,6 +10,7 @@ import torch as th
 from builders import BOX, TWO_ACTIONS, fill, probabilities_in
 from gymnasium import spaces
 from stable_baselines3 import HerReplayBuffer
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.envs import BitFlippingEnv
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
@@ -406,6 +407,67 @@ def test_a_second_training_begins_with_new_episodes():
         *[15, 15, 15, 5, 5],
         0,
     ]
+
+
+class FailsAtTheStart(BaseCallback):
+    def _init_callback(self):
+        raise ImportError("a package is missing")
+
+    def _on_step(self):
+        return True
+
+
+def test_a_training_that_fails_after_the_environments_were_reset_ends_their_episodes():
+    trained = model(n_envs=1).learn(20)
+    with pytest.raises(ImportError):
+        trained.learn(20, callback=FailsAtTheStart())
+
+    trained.learn(10, reset_num_timesteps=False)
+
+    assert trained.replay_buffer.ep_length[15:20, 0].tolist() == [5] * 5
+
+
+class StopsAfter(BaseCallback):
+    def __init__(self, n_steps):
+        super().__init__()
+        self.n_steps = n_steps
+
+    def _on_step(self):
+        return self.n_calls < self.n_steps
+
+
+def test_a_training_that_a_callback_has_stopped_goes_on_with_new_episodes():
+    trained = model(n_envs=1).learn(100, callback=StopsAfter(20))
+
+    trained.learn(10, reset_num_timesteps=False)
+
+    # SB3 drops the step at which a callback stops.
+    assert trained.replay_buffer.ep_length[15:19, 0].tolist() == [4] * 4
+
+
+class WithoutRewards(gym.Env):
+    """Spaces of the model's environments, but no way to compute rewards for other goals."""
+
+    def __init__(self, n_bits):
+        bits = BitFlippingEnv(n_bits)
+        self.observation_space, self.action_space = bits.observation_space, bits.action_space
+
+
+def test_environments_that_cannot_compute_rewards_are_refused_later_too():
+    trained = model().learn(50)
+    env, buffer = trained.get_env(), trained.replay_buffer
+    without = make_vec_env(lambda: WithoutRewards(20), 2)
+
+    with pytest.raises(ValueError, match="needs environments with a method compute_reward"):
+        trained.set_env(without)
+
+    assert trained.get_env() is env is buffer.env
+    plain = PERDQN("MultiInputPolicy", without, buffer_size=300)
+    own = plain.replay_buffer
+    with pytest.raises(ValueError, match="needs environments with a method compute_reward"):
+        plain.use_replay_buffer(buffer)
+    assert plain.replay_buffer is own
+    trained.learn(20, reset_num_timesteps=False)
 
 
 def test_an_algorithm_needs_a_goal_environment(tmp_path):

@@ -207,6 +207,18 @@ def test_reset_empties_the_buffer_forgets_priorities_and_drops_errors_that_come_
 # Weights
 
 
+@pytest.mark.parametrize("n_rows", [1, 10])
+def test_a_buffer_that_was_emptied_by_hand_samples_what_was_added_since(n_rows):
+    buffer = make(100)
+    buffer.sample(8)
+
+    buffer.pos, buffer.full = 0, False
+    fill(buffer, n_rows, first=1000)
+
+    assert buffer.sample(64).observations[:, 0].min() >= 1000
+    assert slots_reached(buffer) == set(range(n_rows))
+
+
 @pytest.mark.parametrize("beta", [0.0, 0.4, 1.0])
 @pytest.mark.parametrize("normalization", ["batch", "buffer", "none"])
 @pytest.mark.parametrize("stratified", [True, False])
