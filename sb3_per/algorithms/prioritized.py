@@ -53,8 +53,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
     :raises ValueError: for an argument out of its range or a replay buffer without priorities.
     """
 
-    # None after `del model.replay_buffer`, which users do to save memory.
-    replay_buffer: PrioritizedReplayBuffer = None  # type: ignore[assignment]
+    replay_buffer: PrioritizedReplayBuffer
 
     # Which metrics of gradient steps are logged as ``train/<name>``.
     logged_metrics: ClassVar[tuple[str, ...]] = Metrics._fields
@@ -89,8 +88,13 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             rule = f"{name} does not support these actions: PERDQN and PERQRDQN need Discrete"
             raise UnsupportedActionsError(f"{rule}, all others need Box, got {space}") from error
         # Checked only here, since a model that is loaded to act may have a buffer for one slot.
-        if self.replay_buffer is not None:
+        if self._kept_buffer is not None:
             require_batches_to_fit(self.replay_buffer, self.batch_size)
+
+    @property
+    def _kept_buffer(self) -> PrioritizedReplayBuffer | None:
+        """Return the buffer; None after ``del model.replay_buffer``, which saves memory."""
+        return getattr(self, "replay_buffer", None)
 
     def _setup_model(self) -> None:
         # Not checked in the constructor, since `load` sets attributes and then calls this.
@@ -127,7 +131,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         *args: Any,
         **kwargs: Any,
     ) -> tuple[int, BaseCallback]:
-        require_prioritized("learn", self.replay_buffer)
+        require_prioritized("learn", self._kept_buffer)
         # SB3 resets the environments on this condition. It may raise after that, for a callback.
         if reset_num_timesteps or self._last_obs is None:
             self.replay_buffer.end_episodes()
@@ -175,14 +179,9 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
 
         :param tb_log_name: By default the name of the class, such as PERDQN.
         """
-        return super().learn(
-            total_timesteps,
-            callback,
-            log_interval,
-            type(self).__name__ if tb_log_name is None else tb_log_name,
-            reset_num_timesteps,
-            progress_bar,
-        )
+        name = type(self).__name__ if tb_log_name is None else tb_log_name
+        first = total_timesteps, callback, log_interval, name
+        return super().learn(*first, reset_num_timesteps, progress_bar)
 
     def load_replay_buffer(
         self, path: str | pathlib.Path | io.BufferedIOBase, truncate_last_traj: bool = True
@@ -193,7 +192,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         :raises ValueError: if the file does not hold a buffer with priorities that fits the model;
             the model keeps its own buffer then.
         """
-        own = self.replay_buffer
+        own = self._kept_buffer
         try:
             super().load_replay_buffer(path, truncate_last_traj)
             loaded = self.replay_buffer
@@ -205,7 +204,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
                 f"save_buffer): {error}"
             ) from error
         finally:
-            self.replay_buffer = own
+            self.replay_buffer = own  # type: ignore[assignment]  # None if it was deleted
         require_prioritized("load_replay_buffer", loaded)
         is_continued = isinstance(loaded, PrioritizedHerReplayBuffer) and not truncate_last_traj
         self._adopt(loaded, ends_episodes=not is_continued)
@@ -231,7 +230,8 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         if self.env is not None:
             require_fitting_environments(type(buffer), buffer.n_stack, self.env)
         buffer.device = self.device
-        is_elsewhere = self._last_obs is not None and buffer is not self.replay_buffer
+        own = self._kept_buffer
+        is_elsewhere = self._last_obs is not None and buffer is not own
         if ends_episodes and is_elsewhere and needs_ends(buffer):
             buffer.end_episodes()
         if isinstance(buffer, PrioritizedHerReplayBuffer):
@@ -245,7 +245,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             self.buffer_size = buffer.n_slots
         # When the model is saved and loaded, it makes a new buffer with these options.
         self.replay_buffer_kwargs = adopt_options(
-            self.replay_buffer_class, self.replay_buffer_kwargs, self.replay_buffer, buffer
+            self.replay_buffer_class, self.replay_buffer_kwargs, own, buffer
         )
         self.optimize_memory_usage = buffer.optimize_memory_usage
         self.replay_buffer = buffer
@@ -253,7 +253,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
     def set_env(self, env: GymEnv, force_reset: bool = True) -> None:
         """Continue with other environments, as SB3 does; hindsight replay uses them, too."""
         env = self._wrap_env(env, self.verbose)
-        buffer = self.replay_buffer
+        buffer = self._kept_buffer
         if buffer is not None:
             require_fitting_environments(type(buffer), buffer.n_stack, env)
         super().set_env(env, force_reset)
@@ -263,8 +263,9 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
     def set_random_seed(self, seed: int | None = None) -> None:
         """Set all seeds as SB3 does, and seed the buffer's random generator."""
         super().set_random_seed(seed)
-        if seed is not None and self.replay_buffer is not None:  # None while the model is built
-            self.replay_buffer.generator = np.random.default_rng(seed)
+        buffer = self._kept_buffer  # None while the model is built
+        if seed is not None and buffer is not None:
+            buffer.generator = np.random.default_rng(seed)
 
     @classmethod
     def load(

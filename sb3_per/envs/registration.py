@@ -1,15 +1,19 @@
 """Our environments in gymnasium's registry. Importing this module imports nothing else."""
 
 BLIND_CLIFFWALK = "sb3_per/BlindCliffwalk-v0"
+BLIND_CLIFFWALK_6 = "sb3_per/BlindCliffwalk6-v0"
 POINT_REACH = "sb3_per/PointReach-v0"
 BIT_FLIPPING = "sb3_per/BitFlipping-v0"
 
 ENTRY_POINTS = {
     BLIND_CLIFFWALK: "sb3_per.envs:BlindCliffwalk",
+    BLIND_CLIFFWALK_6: "sb3_per.envs:BlindCliffwalk",
     POINT_REACH: "sb3_per.envs.point_reach:PointReach",
     # SB3 does not register it.
     BIT_FLIPPING: "stable_baselines3.common.envs:BitFlippingEnv",
 }
+# RL-Zoo does not evaluate with the `env_kwargs` of a YAML file, so names stand for them.
+KWARGS = {BLIND_CLIFFWALK_6: {"n": 6}}
 
 
 def register() -> None:
@@ -25,4 +29,4 @@ def register() -> None:
 
     for name, entry_point in ENTRY_POINTS.items():
         if name not in registry:
-            register(name, entry_point=entry_point)
+            register(name, entry_point=entry_point, kwargs=KWARGS.get(name, {}))

@@ -607,6 +607,8 @@ def test_a_buffer_may_be_deleted_before_another_one_is_loaded(tmp_path):
     model = make().learn(60)
     model.save_replay_buffer(tmp_path / "buffer.pkl")
     del model.replay_buffer
+    with pytest.raises(AttributeError):  # as with SB3
+        model.replay_buffer  # noqa: B018  # the access itself is tested
 
     model.load_replay_buffer(tmp_path / "buffer.pkl")
 

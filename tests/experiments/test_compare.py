@@ -19,7 +19,8 @@ from filelock import FileLock
 from gymnasium.envs.registration import EnvSpec
 from huggingface_sb3 import EnvironmentName
 from matplotlib import pyplot, rc_context
-from stable_baselines3 import DQN
+from sb3_contrib import ARS
+from stable_baselines3 import A2C, DQN, PPO
 
 from sb3_per import cli
 from sb3_per.experiments.common.devices import device_that_is_here
@@ -32,6 +33,14 @@ STEPS = [300, 600, 900, 1200]
 PLOTTED = "CartPole-v1-PER_DQN-out/per: 1"
 KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows has none
 IN_PROC = pytest.mark.skipif(not Path("/proc").exists(), reason="looks for processes in /proc")
+
+
+@pytest.mark.parametrize("kind", [PPO, A2C, ARS], ids=lambda kind: kind.__name__)
+def test_a_result_of_an_algorithm_without_replay_has_the_optimizer_if_there_is_one(kind):
+    built = worker._built(kind("MlpPolicy", "CartPole-v1", device="cpu"))
+
+    assert built["buffer"] == {}
+    assert ("lr" in built["optimizer"]) == (kind is not ARS)
 
 
 def start(folder, *arguments):

@@ -9,7 +9,7 @@ import grids
 import matplotlib as mpl
 import pytest
 
-from sb3_per.experiments.common.drawing import Output
+from sb3_per.experiments.common.drawing import COLOURS, Output
 from sb3_per.experiments.compare import command, curves, figures, report, run_folder, suite_file
 from sb3_per.experiments.compare.environment import Evaluation
 from sb3_per.experiments.compare.problems import SuiteError
@@ -224,6 +224,26 @@ def test_all_variants_are_inside_of_their_panel(tmp_path, monkeypatch):
     low, high = drawn["intervals"].axes[0].get_xlim()
     assert low < -0.5
     assert high > 1.44
+
+
+def test_a_variant_has_one_colour_in_both_figures_if_runs_of_another_one_are_missing(
+    tmp_path, monkeypatch
+):
+    suite = grids.suite(variants=("dqn", "missing", "per"))
+    folder = grids.folder_of(tmp_path, suite, lambda cell: 60 + cell.seed)
+    for result in folder.glob("missing/**/result.json"):
+        result.unlink()
+    drawn = {}
+    for module in (curves, figures):
+        monkeypatch.setattr(
+            module, "save_figure", lambda figure, file, _: drawn.update({file.name: figure})
+        )
+
+    report.write(folder, tmp_path / "report")
+
+    for figure in (drawn["curves"], drawn["intervals"]):
+        colours = {line.get_color() for line in figure.axes[0].lines}
+        assert colours & {*COLOURS} == {COLOURS[0], COLOURS[2]}
 
 
 def test_next_to_no_gain_does_not_fill_its_panel(tmp_path, monkeypatch):

@@ -508,6 +508,11 @@ VALUES = {
     "an argument": ("{beta_initial: 2}", "beta_initial .*got 2"),
     "what RL-Zoo evaluates": ("{policy_kwargs: 'dict(net_arch=[8], depth=2)'}", "argument 'depth'"),
     "a wrapper": ("{env_wrapper: no.such.Wrapper}", "No module named 'no'"),
+    "half a sample": ("{batch_size: 32.5}", "batch_size must be a whole number .* got 32.5"),
+    "no batch": ("{batch_size: 0}", "batch_size must be a whole number of at least 1, got 0"),
+    "half a gradient step": ("{gradient_steps: 2.5}", "gradient_steps .*whole.* got 2.5"),
+    "no steps": ("{train_freq: 0}", "train_freq must be a whole number of at least 1, got 0"),
+    "episodes": ("{train_freq: [1, episode], n_envs: 2}", "train_freq must count steps, not"),
     "no learning": (
         "{learning_starts: 3000}",
         r"learning_starts must be below steps \(3000\), got 3000",

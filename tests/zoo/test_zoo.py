@@ -30,6 +30,7 @@ from sb3_per import (
     cli,
     zoo,
 )
+from sb3_per.envs import registration
 from sb3_per.zoo.search_space import converter_of, sampler_of
 
 sample_per_dqn, convert_per_dqn = sampler_of("dqn"), converter_of("dqn")
@@ -53,7 +54,7 @@ def experiment(tmp_path, env_id, *, algorithm="per_dqn", **options):
     options.setdefault("hyperparams", {"learning_starts": 0, "buffer_size": 1000})
     # RL-Zoo writes the run's arguments into its folder.
     arguments = argparse.Namespace(env_kwargs=None)
-    options |= {"eval_freq": -1, "log_interval": -1, "device": "cpu"}
+    options = {"eval_freq": -1, "log_interval": -1, "device": "cpu", **options}
     return ExperimentManager(arguments, algorithm, env_id, str(tmp_path), **options)
 
 
@@ -201,6 +202,29 @@ def test_every_section_builds_a_model_and_takes_a_gradient_step(tmp_path, name, 
     assert isinstance(model.replay_buffer, PrioritizedReplayBuffer)
     own = yaml.safe_load(path.read_text())[section]
     assert used == own | {"learning_starts": 0, "buffer_size": 1000}
+
+
+@pytest.mark.parametrize(("name", "section"), SECTIONS)
+def test_no_section_sets_env_kwargs_which_do_not_reach_rl_zoos_evaluations(name, section):
+    assert "env_kwargs" not in yaml.safe_load(FILES[name].read_text())[section]
+
+
+@pytest.mark.parametrize("name", ["per_dqn", "per_dqn_rank"])
+def test_blind_cliffwalk_is_evaluated_in_the_environment_of_the_training(name, tmp_path):
+    manager = experiment(
+        tmp_path,
+        registration.BLIND_CLIFFWALK_6,
+        config=str(FILES[name]),
+        n_timesteps=60,
+        eval_freq=30,
+        n_eval_episodes=1,
+    )
+
+    model, _ = manager.setup_experiment()
+    manager.learn(model)
+
+    assert model.observation_space.shape == (6,)
+    assert len(list(tmp_path.rglob("evaluations.npz"))) == 1
 
 
 def leaves(value):

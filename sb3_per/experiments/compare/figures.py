@@ -30,11 +30,12 @@ def intervals(
     :param file: Path without an ending.
     :param variants: The variants to draw; None for all.
     """
-    comparisons = [each for each in comparisons if each.variant in variants or not variants]
+    shown = [name for name in suite.variants if name in variants or not variants]
+    comparisons = [each for each in comparisons if each.variant in shown]
     if not comparisons:
         return
     names = list(dict.fromkeys(each.variant for each in comparisons))
-    colours = dict(zip(names, _colours(suite, names), strict=True))
+    colours = dict(zip(shown, _colours(suite, shown), strict=True))
     figure, rows = _pairs_of_panels(suite, comparisons, f"over {suite.baseline_label}")
     for each, left, right in rows:
         height, colour = names.index(each.variant), colours[each.variant]

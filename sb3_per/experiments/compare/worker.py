@@ -124,14 +124,17 @@ def _evaluations(place: Path) -> dict[str, Any]:
 
 def _built(model: Any) -> dict[str, Any]:
     """Return the values that settings leave to defaults, which another version may change."""
-    # Actor-critics have an optimizer for each network.
-    learner = model.policy if hasattr(model.policy, "optimizer") else model.critic
-    group, buffer = learner.optimizer.param_groups[0], model.replay_buffer
+    # Actor-critics have an optimizer for each network, ARS has none, and PPO has no replay buffer.
+    optimizer = getattr(model.policy, "optimizer", None)
+    if optimizer is None and hasattr(model, "critic"):
+        optimizer = model.critic.optimizer
+    group = {} if optimizer is None else optimizer.param_groups[0]
     built = {
         "model": {name: getattr(model, name) for name in _BUILT_WITH if hasattr(model, name)},
         "optimizer": {name: value for name, value in group.items() if name != "params"},
         "buffer": {},
     }
+    buffer = getattr(model, "replay_buffer", None)
     if isinstance(buffer, PrioritizedReplayBuffer):
         kind = type(buffer.prioritization).__name__
         built["buffer"] = {"prioritization": kind, **buffer_options(buffer)}

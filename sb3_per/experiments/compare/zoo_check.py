@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+from stable_baselines3.common.type_aliases import TrainFreq, TrainFrequencyUnit
 
 from sb3_per.buffers.prioritized import OPTION_NAMES
 from sb3_per.experiments.compare import experiment, run_folder
 from sb3_per.experiments.compare.problems import Problem, fail, similar
 from sb3_per.experiments.compare.suite import Cell, Suite, cells, gym_id
 from sb3_per.extras import install
-from sb3_per.rules import require
+from sb3_per.rules import require, require_whole
 from sb3_per.zoo import ALGORITHMS
 
 # RL-Zoo's own keys, which it takes out before an algorithm sees the rest.
@@ -140,7 +141,8 @@ def _build(cell: Cell) -> None:
     """
     Make a cell's environments and model as its worker will, and discard them.
 
-    :raises ValueError: if training would end before it begins to learn.
+    :raises ValueError: for numbers that do not count anything, and if training would end before it
+        begins to learn.
     """
     with tempfile.TemporaryDirectory() as name, contextlib.redirect_stdout(io.StringIO()):
         folder = Path(name)
@@ -152,9 +154,24 @@ def _build(cell: Cell) -> None:
                 contextlib.closing(create(*args, **kwargs))
             )
             model, _ = manager.setup_experiment()
+        _check_counts(model)
         starts = getattr(model, "learning_starts", 0)
         steps = cell.settings["steps"]
         require(starts < steps, f"learning_starts must be below steps ({steps})", starts)
+
+
+def _check_counts(model: Any) -> None:
+    """Check what SB3 would only notice while it trains, or not at all."""
+    counts = {name: getattr(model, name, 1) for name in ("batch_size", "n_steps", "n_epochs")}
+    if getattr(model, "gradient_steps", -1) != -1:  # as many as steps were collected
+        counts["gradient_steps"] = model.gradient_steps
+    if isinstance(getattr(model, "train_freq", None), TrainFreq):
+        counts["train_freq"], unit = model.train_freq
+        rule = "train_freq must count steps, not episodes, with more than one environment (n_envs)"
+        is_of_steps = unit == TrainFrequencyUnit.STEP or model.n_envs == 1
+        require(is_of_steps, rule, counts["train_freq"])
+    for name, value in counts.items():
+        require_whole(name, value)
 
 
 def _unknown(path: tuple[str, ...], name: str, known: Sequence[str]) -> Problem:
