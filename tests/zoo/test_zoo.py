@@ -39,8 +39,8 @@ FILES = {path.stem: path for path in zoo.config_folder().glob("*.yml")}
 SECTIONS = [
     (name, section) for name, path in FILES.items() for section in yaml.safe_load(path.read_text())
 ]
-# Where ranks need other values than proportional priorities. The quarter of a learning rate was tuned
-# with the paper's settings, which ranks still have.
+# Where ranks have other values than proportional priorities. They keep the paper's settings, for
+# which LunarLander's learning rate is divided by 4.
 TUNED_WITH_RANKS = {"CartPole-v1": {"gamma": 0.995}, "LunarLander-v3": {"learning_rate": 1.6e-4}}
 # Sections that name no environment: one that has no section of its own, and an Atari game.
 STAND_INS = {"default": "CliffWalking-v1", "atari": "PongNoFrameskip-v4"}
