@@ -9,8 +9,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 
 from sb3_per import PERDQN
 
-# Chosen on seeds 100 and up (docs/results/first-run.md), and the same as in per_dqn.yml and
-# per_dqn_rank.yml.
+# Chosen on seeds 100 and up (docs/results/first-run.md), and the same as in RL-Zoo's YAML files.
 SETTINGS = {
     "learning_rate": lambda left: 3e-3 * left,
     "batch_size": 128,
@@ -25,18 +24,14 @@ SETTINGS = {
     "double_q": True,
     "beta_initial": 0.4,
     "beta_final": 0.4,
-    "device": "cpu",
 }
-GAMMA = {"proportional": 0.99, "rank": 0.995}
-BUFFER_OPTIONS = {
-    "proportional": {"weight_normalization": "mean"},
-    "rank": {"weight_normalization": "mean", "prioritization": "rank", "alpha": 0.7},
-}
+VARIANTS = {"proportional": (0.99, {}), "rank": (0.995, {"prioritization": "rank", "alpha": 0.7})}
 
 
 def main(seed: int = 0, variant: str = "proportional", steps: int = 50_000) -> tuple[float, float]:
-    options = {"gamma": GAMMA[variant], "replay_buffer_kwargs": BUFFER_OPTIONS[variant], **SETTINGS}
-    model = PERDQN("MlpPolicy", "CartPole-v1", seed=seed, **options)
+    gamma, buffer = VARIANTS[variant]
+    options = {"gamma": gamma, "replay_buffer_kwargs": {"weight_normalization": "mean", **buffer}}
+    model = PERDQN("MlpPolicy", "CartPole-v1", seed=seed, device="cpu", **SETTINGS, **options)
     eval_env, test_env = (make_vec_env("CartPole-v1", 100, seed + 10_000 * n) for n in (1, 2))
     with TemporaryDirectory() as folder:
         schedule = {"n_eval_episodes": 100, "eval_freq": min(2500, steps // 2), "verbose": 0}
@@ -51,5 +46,5 @@ def main(seed: int = 0, variant: str = "proportional", steps: int = 50_000) -> t
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--variant", choices=BUFFER_OPTIONS, default="proportional")
+    parser.add_argument("--variant", choices=VARIANTS, default="proportional")
     main(**vars(parser.parse_args()))

@@ -35,7 +35,7 @@ def test_cartpole_trains_and_reports_the_last_policy_and_the_best(capsys):
 
 @QUIET
 @pytest.mark.slow
-@pytest.mark.parametrize("variant", cartpole.BUFFER_OPTIONS)
+@pytest.mark.parametrize("variant", cartpole.VARIANTS)
 def test_a_fifth_of_the_steps_teaches_the_pole_to_stay_up(variant):
     # A random policy comes to 22. docs/results/first-run.md has the whole runs.
     assert cartpole.main(seed=200, variant=variant, steps=10_000)[1] >= 200

@@ -412,20 +412,15 @@ def test_a_run_continues_with_its_priorities(tmp_path):
     continued.env.close()
 
 
-@pytest.mark.parametrize("variant", cartpole.BUFFER_OPTIONS)
+@pytest.mark.parametrize("variant", cartpole.VARIANTS)
 def test_the_example_and_the_yaml_files_train_with_the_same_settings(variant):
     name = {"proportional": "per_dqn", "rank": "per_dqn_rank"}[variant]
     section = yaml.safe_load(FILES[name].read_text())["CartPole-v1"]
     rate = float(section.pop("learning_rate").removeprefix("lin_"))
     buffer = section.pop("replay_buffer_kwargs")
-    settings = {
-        **cartpole.SETTINGS,
-        "policy": "MlpPolicy",
-        "gamma": cartpole.GAMMA[variant],
-        "n_timesteps": 50_000,
-    }
+    gamma, options = cartpole.VARIANTS[variant]
+    settings = {**cartpole.SETTINGS, "policy": "MlpPolicy", "gamma": gamma, "n_timesteps": 50_000}
 
-    assert buffer == cartpole.BUFFER_OPTIONS[variant]
+    assert buffer == {"weight_normalization": "mean", **options}
     assert rate == settings.pop("learning_rate")(1.0)
-    assert settings.pop("device") == "cpu"
     assert section == settings
