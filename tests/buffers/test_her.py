@@ -1,5 +1,6 @@
 """Hindsight replay with priorities, against SB3's ``HerReplayBuffer`` on the same transitions."""
 
+import contextlib
 import pickle
 import warnings
 
@@ -428,20 +429,25 @@ def test_a_training_that_fails_after_the_environments_were_reset_ends_their_epis
 
 
 class StopsAfter(BaseCallback):
-    def __init__(self, n_steps):
+    def __init__(self, n_steps, by_ctrl_c):
         super().__init__()
-        self.n_steps = n_steps
+        self.n_steps, self.by_ctrl_c = n_steps, by_ctrl_c
 
     def _on_step(self):
+        if self.n_calls == self.n_steps and self.by_ctrl_c:
+            raise KeyboardInterrupt
         return self.n_calls < self.n_steps
 
 
-def test_a_training_that_a_callback_has_stopped_goes_on_with_new_episodes():
-    trained = model(n_envs=1).learn(100, callback=StopsAfter(20))
+@pytest.mark.parametrize("by_ctrl_c", [False, True])
+def test_a_training_that_was_stopped_goes_on_with_new_episodes(by_ctrl_c):
+    trained = model(n_envs=1)
+    with contextlib.suppress(KeyboardInterrupt):
+        trained.learn(100, callback=StopsAfter(20, by_ctrl_c))
 
     trained.learn(10, reset_num_timesteps=False)
 
-    # SB3 drops the step at which a callback stops.
+    # SB3 drops the step at which the training stops.
     assert trained.replay_buffer.ep_length[15:19, 0].tolist() == [4] * 4
 
 

@@ -233,7 +233,7 @@ def test_statistics_of_normalized_observations_go_on(tmp_path):
 
 def test_environments_without_get_attr_are_stored_without_their_generators(tmp_path, monkeypatch):
     def refuse(*_):
-        raise NotImplementedError
+        raise NotImplementedError  # as vectorized environments of other packages do
 
     model = make(make_vec_env(Corridor)).learn(60)
     monkeypatch.setattr(model.env, "get_attr", refuse)
