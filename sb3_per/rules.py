@@ -5,6 +5,10 @@ from operator import attrgetter
 from typing import Any
 
 
+class UnsupportedActionsError(ValueError, AssertionError):
+    """Raised for actions that an algorithm does not support; SB3 raises an AssertionError."""
+
+
 def require(holds: bool, rule: str, value: object) -> None:
     """Raise ValueError with the rule and the offending value, unless the rule holds."""
     if not holds:

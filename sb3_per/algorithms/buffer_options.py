@@ -17,8 +17,6 @@ from sb3_per.buffers.prioritized import (
     PrioritizedDictReplayBuffer,
     PrioritizedReplayBuffer,
 )
-from sb3_per.prioritization.base import Prioritization
-from sb3_per.prioritization.lap import LossAdjusted
 from sb3_per.prioritization.names import PRIORITIZATION_NAMES
 from sb3_per.rules import require
 from sb3_per.signatures import argument_names, refuse_unknown
@@ -127,45 +125,12 @@ def complete_options(
     return {**given, **decided}
 
 
-def clip_at_threshold(
-    options: dict[str, Any], loss_threshold: float | None, algorithm: str
-) -> float:
-    """
-    Return the value of ``td_error_clip="loss"``, the threshold of the loss.
-
-    :param options: The options of the buffer.
-    :param loss_threshold: The threshold; None if the loss has none.
-    :param algorithm: Its name.
-    :raises ValueError: if the loss has no threshold, and with LAP.
-    """
-    rule = "td_error_clip must be None or a number above the threshold with prioritization='lap'"
-    require(options.get("prioritization") not in ("lap", LossAdjusted), rule, "loss")
-    if loss_threshold is None:
-        raise ValueError(
-            f"td_error_clip must be a number or None for this {algorithm}, got 'loss', which needs "
-            "a Huber loss: PERDQN has one, and PERSAC, PERTD3, PERDDPG and PERCrossQ with "
-            "loss='huber'"
-        )
-    return loss_threshold
-
-
-def warn_of_lap(
-    prioritization: Prioritization, loss_threshold: float | None, algorithm: str
-) -> None:
-    """
-    Warn if LAP's threshold is not that of the loss.
-
-    :param prioritization: The buffer's prioritization; others than LAP are fine.
-    :param loss_threshold: The threshold of the loss; None if it has none.
-    :param algorithm: The name of the algorithm.
-    """
-    if isinstance(prioritization, LossAdjusted) and loss_threshold != prioritization.floor:
-        warnings.warn(
-            f"LAP needs a Huber loss with its own threshold {prioritization.floor:g}, but the loss "
-            f"of {algorithm} has the threshold {loss_threshold}; actor-critics with loss='huber' "
-            "take over LAP's",
-            stacklevel=3,
-        )
+def warn_of_size(buffer_size: int, buffer: PrioritizedReplayBuffer) -> None:
+    """Warn that a loaded buffer has another size than the model's ``buffer_size``."""
+    warnings.warn(
+        f"buffer_size is now {buffer.n_slots}, the loaded buffer's, instead of {buffer_size}",
+        stacklevel=4,
+    )
 
 
 def require_prioritized(method: str, buffer: object) -> None:
@@ -242,7 +207,7 @@ def needs_ends(buffer: PrioritizedReplayBuffer) -> bool:
 def adopt_options(
     kind: type[Any] | None,
     given: dict[str, Any],
-    former: PrioritizedReplayBuffer | None,
+    before: dict[str, Any],
     adopted: PrioritizedReplayBuffer,
 ) -> dict[str, Any]:
     """
@@ -250,16 +215,15 @@ def adopt_options(
 
     :param kind: The class of the buffers that the algorithm makes.
     :param given: The user's ``replay_buffer_kwargs``.
-    :param former: The buffer that was made with these options; None if it was deleted.
+    :param before: The options of the buffer that was made with these; none if they are unknown.
     :param adopted: The buffer that replaces it.
     """
     if kind is None or type(adopted) is not kind:
         return given  # another class may choose its options itself
-    before = _options_of(former) if type(former) is kind else {}
     names = argument_names(kind)
     new = {
         name: value
-        for name, value in _options_of(adopted).items()
+        for name, value in options_of(adopted).items()
         if value != before.get(name, _UNKNOWN) and (names is None or name in names)
     }
     for name in sorted(new.keys() & given.keys()):
@@ -272,7 +236,8 @@ def adopt_options(
     return {**given, **new}
 
 
-def _options_of(buffer: PrioritizedReplayBuffer) -> dict[str, Any]:
+def options_of(buffer: PrioritizedReplayBuffer) -> dict[str, Any]:
+    """Return a buffer's options as ``replay_buffer_kwargs`` names them, with all defaults."""
     kind = type(buffer.prioritization)
     return {
         "prioritization": PRIORITIZATION_NAMES.get(kind, kind),

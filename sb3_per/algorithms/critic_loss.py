@@ -20,7 +20,7 @@ import numpy as np
 import torch as th
 from stable_baselines3.common.vec_env import VecNormalize
 
-from sb3_per.algorithms.metrics import Metrics, metrics_of
+from sb3_per.algorithms.metrics import LOGGED, Metrics, metrics_of
 from sb3_per.algorithms.prioritized import PrioritizedAlgorithm
 from sb3_per.buffers.prioritized import PrioritizedReplayBuffer
 from sb3_per.buffers.samples import PrioritizedReplayBufferSamples
@@ -28,7 +28,7 @@ from sb3_per.buffers.samples import PrioritizedReplayBufferSamples
 KNOWN_VERSIONS = "stable-baselines3 and sb3-contrib 2.8.0 and 2.9.2 are known to work"
 
 # SB3 logs the loss itself.
-CRITIC_METRICS = Metrics._fields[1:]
+CRITIC_METRICS = LOGGED[1:]
 # The TD error does not determine where a quantile loss is linear and how large its gradient is.
 DISTRIBUTIONAL_METRICS = ("td_error", "weight_mean", "effective_sample_size")
 
@@ -70,6 +70,8 @@ class WeightedReplay:
         self._errors: list[th.Tensor] = []
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_buffer":  # not set yet: this is a copy, or read from a pickle
+            raise AttributeError(name)
         return getattr(self._buffer, name)
 
     def sample(
@@ -108,7 +110,8 @@ class WeightedReplay:
     def _refuse(self, n_calls: int) -> NoReturn:
         raise RuntimeError(
             f"train computed its loss {n_calls} times in a gradient step instead of "
-            f"{self._n_calls} times, so it cannot be weighted: {KNOWN_VERSIONS}"
+            f"{self._n_calls} times, so it cannot be weighted: {KNOWN_VERSIONS}, with as many "
+            "critics as critic.n_critics says"
         )
 
 
@@ -145,8 +148,12 @@ class PrioritizedCriticAlgorithm(PrioritizedAlgorithm):
         function: types.FunctionType = train.__func__
         return function
 
-    def train(self, gradient_steps: int, batch_size: int = 64) -> None:
-        """Take gradient steps as SB3 does, on batches sampled by priority, with a weighted loss."""
+    def train(self, gradient_steps: int, batch_size: int | None = None) -> None:
+        """
+        Take gradient steps as SB3 does, on batches sampled by priority, with a weighted loss.
+
+        :param batch_size: By default that of SB3's ``train``; ``learn`` passes the model's.
+        """
         self.replay_buffer.beta = self._annealed_beta()
         train, buffer = self._train_of_sb3(), self.replay_buffer
         function = self._replace_loss(lookup_global(train, self.loss_name))
@@ -155,7 +162,8 @@ class PrioritizedCriticAlgorithm(PrioritizedAlgorithm):
         )
         self.replay_buffer = replay  # type: ignore[assignment]  # train only samples from it
         try:
-            with_global(train, self.loss_name, replay.loss)(self, gradient_steps, batch_size)
+            given = () if batch_size is None else (batch_size,)
+            with_global(train, self.loss_name, replay.loss)(self, gradient_steps, *given)
         finally:
             self.replay_buffer = buffer
         replay.require_complete()

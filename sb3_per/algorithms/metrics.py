@@ -1,20 +1,31 @@
-"""The metrics of a gradient step."""
+"""The metrics of gradient steps, and their log."""
 
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from stable_baselines3.common.logger import Logger
+
+# Weight of the past in the averages of the gradient's second moments: about the last 100 batches.
+# A single batch may hold none of the rare samples with large gradients.
+_PAST = 0.99
 
 
 class Metrics(NamedTuple):
-    """The metrics of a gradient step, logged as ``train/<name>``."""
+    """The metrics of a gradient step."""
 
     loss: float
     td_error: float
     weight_mean: float
     effective_sample_size: float
     linear_loss_share: float
-    gradient_noise_ratio: float
+    second_moment: float
+    uniform_second_moment: float
+
+
+# What is logged as ``train/<name>``.
+LOGGED = (*Metrics._fields[:-2], "gradient_noise_ratio")
 
 
 def metrics_of(
@@ -31,10 +42,9 @@ def metrics_of(
 
     - ``effective_sample_size`` is (sum w)^2 / (B sum w^2), 0 where all weights are 0;
     - ``linear_loss_share`` is the share of samples with abs(d) > t, 0 without a threshold;
-    - ``gradient_noise_ratio`` is mean(w^2 g^2) / (mean(w g^2) mean(w)). For beta = 1 it estimates
-      the second moment of the gradient, divided by the second moment under uniform sampling: below
-      1, prioritization makes the gradient less noisy. The mean weight makes the ratio independent
-      of how weights are normalized. The ratio is 1 if all gradients are 0.
+    - ``second_moment`` is mean(w^2 g^2) / mean(w)^2, and ``uniform_second_moment`` is mean(w g^2) /
+      mean(w): for beta = 1, estimates of the gradient's second moment and of its second moment
+      under uniform sampling. The mean weight makes them independent of how weights are normalized.
 
     :param loss: Mean of weight * loss.
     :param td_errors: Target minus Q, on the host, shape (B,).
@@ -47,12 +57,48 @@ def metrics_of(
     threshold = np.inf if loss_threshold is None else loss_threshold
     gradients = np.minimum(sizes.astype(np.float64), threshold)
     weighted = weights * gradients
-    uniform = float(weighted @ gradients) * total
     return Metrics(
         loss=loss,
         td_error=float(sizes.sum()) / n,
         weight_mean=total / n,
         effective_sample_size=total * total / (n * squares) if squares > 0 else 0.0,
         linear_loss_share=int(np.count_nonzero(sizes > threshold)) / n,
-        gradient_noise_ratio=n * float(weighted @ weighted) / uniform if uniform > 0 else 1.0,
+        second_moment=n * float(weighted @ weighted) / total**2 if total > 0 else 0.0,
+        uniform_second_moment=float(weighted @ gradients) / total if total > 0 else 0.0,
     )
+
+
+def averaged_moments(moments: Sequence[float], steps: Iterable[Metrics]) -> tuple[float, float]:
+    """
+    Return moving averages of the gradient's second moments after further gradient steps.
+
+    :param moments: The averages before, weighted and uniform; 0 at the beginning of a training.
+        Their ratio needs no correction for this beginning, because both have the same.
+    """
+    weighted, uniform = moments
+    for each in steps:
+        weighted = _PAST * weighted + (1 - _PAST) * each.second_moment
+        uniform = _PAST * uniform + (1 - _PAST) * each.uniform_second_moment
+    return weighted, uniform
+
+
+def log_metrics(
+    logger: Logger, names: Iterable[str], steps: Sequence[Metrics], moments: Sequence[float]
+) -> None:
+    """
+    Log means over gradient steps, and the ratio of the gradient's second moments.
+
+    Below 1, prioritization makes the gradient less noisy than uniform sampling would. The ratio is
+    1 if all gradients are 0.
+
+    :param names: Which of ``LOGGED`` to log.
+    :param steps: The metrics of at least one gradient step.
+    :param moments: Of ``averaged_moments``.
+    """
+    weighted, uniform = moments
+    for name in names:
+        if name == "gradient_noise_ratio":
+            value = weighted / uniform if uniform > 0 else 1.0
+        else:
+            value = sum(getattr(metrics, name) for metrics in steps) / len(steps)
+        logger.record(f"train/{name}", value)

@@ -1,49 +1,40 @@
-"""The base of all prioritized algorithms: it keeps their buffer and the schedule of beta."""
+"""The base of all prioritized algorithms: it makes their buffer and keeps the schedule of beta."""
 
 import io
 import pathlib
-import pickle
-import warnings
+from collections.abc import Sequence
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch as th
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, RolloutReturn
 
 from sb3_per.algorithms.buffer_options import (
-    adopt_options,
-    clip_at_threshold,
     complete_options,
-    needs_ends,
+    options_of,
     refuse_buffer_options,
     require_batches_to_fit,
     require_fitting_environments,
-    require_matching_buffer,
     require_prioritized,
     resolve_buffer_class,
-    warn_of_lap,
 )
-from sb3_per.algorithms.metrics import Metrics
-from sb3_per.buffers.her import PrioritizedHerReplayBuffer
-from sb3_per.buffers.prioritized import PrioritizedReplayBuffer
-from sb3_per.rules import require_fraction, require_positive
+from sb3_per.algorithms.buffer_owner import BufferOwner
+from sb3_per.algorithms.loss_threshold import clip_at_threshold
+from sb3_per.algorithms.metrics import LOGGED, Metrics, averaged_moments, log_metrics
+from sb3_per.rules import UnsupportedActionsError, require_fraction, require_positive
+from sb3_per.torch_streams import torch_states
 
 SelfPrioritized = TypeVar("SelfPrioritized", bound="PrioritizedAlgorithm")
 
 
-class UnsupportedActionsError(ValueError, AssertionError):
-    """Raised for actions that an algorithm does not support; SB3 raises an AssertionError."""
-
-
-class PrioritizedAlgorithm(OffPolicyAlgorithm):
+class PrioritizedAlgorithm(BufferOwner):
     """
     The part of a prioritized algorithm that does not depend on how the algorithm learns.
 
     It is a mixin; name it before the algorithm of SB3: ``class PERDQN(PrioritizedAlgorithm, DQN)``.
-    It makes the buffer, keeps beta's schedule, sets seeds, loads models and logs metrics. The
-    algorithm itself weights its loss and passes the TD errors to the buffer.
+    It makes the buffer, keeps beta's schedule, loads models and logs metrics. The algorithm itself
+    weights its loss and passes the TD errors to the buffer.
 
     :param args: The arguments of the algorithm of SB3.
     :param beta_initial: Exponent of the importance-sampling weights at the start, in [0, 1].
@@ -53,19 +44,11 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
     :raises ValueError: for an argument out of its range or a replay buffer without priorities.
     """
 
-    replay_buffer: PrioritizedReplayBuffer
-
     # Which metrics of gradient steps are logged as ``train/<name>``.
-    logged_metrics: ClassVar[tuple[str, ...]] = Metrics._fields
-
-    @property
-    def loss_threshold(self) -> float | None:
-        """
-        Return the abs(TD error) at which the loss turns linear; None if it is quadratic everywhere.
-
-        ``td_error_clip="loss"`` stands for this value.
-        """
-        return None
+    logged_metrics: ClassVar[tuple[str, ...]] = LOGGED
+    _moments: Sequence[float] = (0.0, 0.0)  # of the gradient, averaged
+    # While transitions are collected with gSDE; else None.
+    torch_states_before_rollout: list[th.Tensor] | None = None
 
     def __init__(
         self,
@@ -90,11 +73,6 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         # Checked only here, since a model that is loaded to act may have a buffer for one slot.
         if self._kept_buffer is not None:
             require_batches_to_fit(self.replay_buffer, self.batch_size)
-
-    @property
-    def _kept_buffer(self) -> PrioritizedReplayBuffer | None:
-        """Return the buffer; None after ``del model.replay_buffer``, which saves memory."""
-        return getattr(self, "replay_buffer", None)
 
     def _setup_model(self) -> None:
         # Not checked in the constructor, since `load` sets attributes and then calls this.
@@ -121,7 +99,8 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             super()._setup_model()
         finally:
             self.replay_buffer_kwargs, self.n_steps = given
-        warn_of_lap(self.replay_buffer.prioritization, self.loss_threshold, type(self).__name__)
+        self._own_options = options_of(self.replay_buffer)
+        self._warn_of_lap(self.replay_buffer)
 
     def _setup_learn(
         self,
@@ -140,13 +119,19 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
     def collect_rollouts(self, *args: Any, **kwargs: Any) -> RolloutReturn:
         """Collect transitions as SB3 does; after an early stop, ``learn`` resets the envs."""
         is_complete = False  # SB3 drops the step at which it stops: the next one would not follow
+        # gSDE samples its noise before any callback can save a checkpoint.
+        self.torch_states_before_rollout = torch_states() if self.use_sde else None
         try:
             rollout = super().collect_rollouts(*args, **kwargs)
             is_complete = rollout.continue_training
         finally:
+            self.torch_states_before_rollout = None
             if not is_complete:
                 self._last_obs = None
         return rollout
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "torch_states_before_rollout", "_own_options"]
 
     def _annealed_beta(self) -> float:
         """Return beta at this point of the training: linear, then constant."""
@@ -155,12 +140,12 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         return float(np.interp(progress, (0.0, self.beta_fraction), betas))
 
     def _log_prioritization(self, steps: list[Metrics]) -> None:
-        """Log beta, the largest priority, and the means of the metrics of gradient steps."""
+        """Log beta, the largest priority, and the metrics of gradient steps."""
         self.logger.record("train/beta", self.replay_buffer.beta)
         self.logger.record("train/priority_max", self.replay_buffer.prioritization.largest_priority)
-        for name in self.logged_metrics if steps else ():
-            values = [getattr(metrics, name) for metrics in steps]
-            self.logger.record(f"train/{name}", sum(values) / len(steps))
+        if steps:
+            self._moments = averaged_moments(self._moments, steps)
+            log_metrics(self.logger, self.logged_metrics, steps, self._moments)
 
     def learn(
         self: SelfPrioritized,
@@ -182,90 +167,6 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         name = type(self).__name__ if tb_log_name is None else tb_log_name
         first = total_timesteps, callback, log_interval, name
         return super().learn(*first, reset_num_timesteps, progress_bar)
-
-    def load_replay_buffer(
-        self, path: str | pathlib.Path | io.BufferedIOBase, truncate_last_traj: bool = True
-    ) -> None:
-        """
-        Load a buffer as SB3 does, with its priorities and the state of its random generator.
-
-        :raises ValueError: if the file does not hold a buffer with priorities that fits the model;
-            the model keeps its own buffer then.
-        """
-        own = self._kept_buffer
-        try:
-            super().load_replay_buffer(path, truncate_last_traj)
-            loaded = self.replay_buffer
-        except AssertionError as error:  # SB3's, for what is no buffer
-            raise ValueError(str(error)) from error
-        except (EOFError, pickle.UnpicklingError) as error:
-            raise ValueError(
-                f"{path} must be a whole file of save_replay_buffer (use load_buffer for files of "
-                f"save_buffer): {error}"
-            ) from error
-        finally:
-            self.replay_buffer = own  # type: ignore[assignment]  # None if it was deleted
-        require_prioritized("load_replay_buffer", loaded)
-        is_continued = isinstance(loaded, PrioritizedHerReplayBuffer) and not truncate_last_traj
-        self._adopt(loaded, ends_episodes=not is_continued)
-
-    def use_replay_buffer(self, buffer: PrioritizedReplayBuffer) -> None:
-        """
-        Continue with another buffer, with its options, its priorities and its random generator.
-
-        ``buffer_size`` and ``replay_buffer_kwargs`` take the buffer's values, with a warning if you
-        had set others. During a run, the last episodes in the buffer are treated as truncated,
-        because the model's environments are in other episodes.
-
-        :param buffer: A buffer, for example from ``sb3_per.load_buffer``.
-        :raises ValueError: if the buffer has no priorities or does not fit the model; the model
-            keeps its own buffer then.
-        """
-        require_prioritized("use_replay_buffer", buffer)
-        self._adopt(buffer, ends_episodes=True)
-
-    def _adopt(self, buffer: PrioritizedReplayBuffer, ends_episodes: bool) -> None:
-        require_matching_buffer(buffer, self)
-        require_batches_to_fit(buffer, self.batch_size)
-        if self.env is not None:
-            require_fitting_environments(type(buffer), buffer.n_stack, self.env)
-        buffer.device = self.device
-        own = self._kept_buffer
-        is_elsewhere = self._last_obs is not None and buffer is not own
-        if ends_episodes and is_elsewhere and needs_ends(buffer):
-            buffer.end_episodes()
-        if isinstance(buffer, PrioritizedHerReplayBuffer):
-            buffer.continue_with(self.env)
-        if buffer.buffer_size != max(self.buffer_size // self.n_envs, 1):
-            warnings.warn(
-                f"buffer_size is now {buffer.n_slots}, the loaded buffer's, instead of "
-                f"{self.buffer_size}",
-                stacklevel=3,
-            )
-            self.buffer_size = buffer.n_slots
-        # When the model is saved and loaded, it makes a new buffer with these options.
-        self.replay_buffer_kwargs = adopt_options(
-            self.replay_buffer_class, self.replay_buffer_kwargs, own, buffer
-        )
-        self.optimize_memory_usage = buffer.optimize_memory_usage
-        self.replay_buffer = buffer
-
-    def set_env(self, env: GymEnv, force_reset: bool = True) -> None:
-        """Continue with other environments, as SB3 does; hindsight replay uses them, too."""
-        env = self._wrap_env(env, self.verbose)
-        buffer = self._kept_buffer
-        if buffer is not None:
-            require_fitting_environments(type(buffer), buffer.n_stack, env)
-        super().set_env(env, force_reset)
-        if isinstance(buffer, PrioritizedHerReplayBuffer):
-            buffer.continue_with(self.env)
-
-    def set_random_seed(self, seed: int | None = None) -> None:
-        """Set all seeds as SB3 does, and seed the buffer's random generator."""
-        super().set_random_seed(seed)
-        buffer = self._kept_buffer  # None while the model is built
-        if seed is not None and buffer is not None:
-            buffer.generator = np.random.default_rng(seed)
 
     @classmethod
     def load(

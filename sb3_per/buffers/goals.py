@@ -53,7 +53,8 @@ def require_whole_episode(buffer: SlotReplayBuffer) -> None:
     reason += "ended and are stored as a whole"
     rule = f"buffer_size must hold two episodes {reason}"
     require(buffer.n_sampleable > 0 or not buffer.full, rule, buffer.n_slots)
-    rule = f"learning_starts must be larger than the length of the first episode {reason}"
+    rule = f"learning_starts must be larger than the length of the first episode {reason}; to "
+    rule += "continue with a loaded model, load its buffer, too"
     require(buffer.n_sampleable > 0, rule, f"a sample after {buffer.n_stored} steps")
 
 

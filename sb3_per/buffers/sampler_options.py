@@ -1,7 +1,7 @@
 """What a buffer shows of its sampler: options as attributes, and probabilities."""
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch as th
@@ -15,6 +15,19 @@ from sb3_per.prioritization.sum_tree import FloatArray
 from sb3_per.rules import require, require_fraction
 
 
+def _kept(name: str) -> property:
+    """Return a property with the value of an option; setting another value raises ValueError."""
+
+    def value_of(self: "SamplerOptions") -> Any:
+        return self.options()[name]
+
+    def keep(self: "SamplerOptions", value: Any) -> None:
+        kept = value_of(self)
+        require(value == kept, f"{name} must stay {kept!r} (make a new buffer to change it)", value)
+
+    return property(value_of, keep, doc=f"The option ``{name}``; it cannot change.")
+
+
 class SamplerOptions:
     """Gives a prioritized buffer the attribute beta, and what its sampler keeps."""
 
@@ -22,6 +35,17 @@ class SamplerOptions:
     prioritization_options: dict[str, Any]
     n_slots: int
     hand_over_new_rows: Callable[[], None]
+
+    alpha = _kept("alpha")
+    eps = _kept("eps")
+    td_error_clip = _kept("td_error_clip")
+    initial_priority = _kept("initial_priority")
+    new_priority = _kept("new_priority")
+    uniform_share = _kept("uniform_share")
+    weight_normalization = _kept("weight_normalization")
+    stratified = _kept("stratified")
+    replacement = _kept("replacement")
+    prioritization_kwargs = _kept("prioritization_kwargs")
 
     @property
     def beta(self) -> float:
@@ -34,16 +58,6 @@ class SamplerOptions:
         self._beta = float(beta)
 
     @property
-    def alpha(self) -> float:
-        """Return how much prioritization there is; it cannot change."""
-        return float(self.prioritization_options["alpha"])
-
-    @alpha.setter
-    def alpha(self, alpha: float) -> None:
-        rule = f"alpha must stay {self.alpha} (make a new buffer to change it)"
-        require(alpha == self.alpha, rule, alpha)
-
-    @property
     def prioritization(self) -> Prioritization:
         """Return the prioritization; new rows reach it at the next sample or update."""
         return self.sampler.prioritization
@@ -52,15 +66,6 @@ class SamplerOptions:
     def scheme(self) -> SamplingScheme:
         """Return how the samples of a batch depend on each other."""
         return self.sampler.scheme
-
-    @property
-    def weight_normalization(self) -> str:
-        """Return what the weights are divided by; it cannot change."""
-        return self.sampler.weight_normalization
-
-    @weight_normalization.setter
-    def weight_normalization(self, value: Literal["batch", "buffer", "mean", "none"]) -> None:
-        self.sampler.weight_normalization = value
 
     @property
     def generator(self) -> np.random.Generator:

@@ -19,6 +19,7 @@ from sb3_per.saving.structure import (
     refusing,
     whole,
 )
+from sb3_per.torch_streams import torch_states
 
 _TORCH = "streams/torch"
 _BIT_GENERATORS: dict[str, type[np.random.BitGenerator]] = {
@@ -86,7 +87,8 @@ def streams_of(model: BaseAlgorithm) -> tuple[dict[str, Any], dict[str, NDArray[
     Return the states of all random generators of a run.
 
     These are the global generators of Python, NumPy and torch, the action space's generator, and
-    the environments' if they are NumPy's.
+    the environments' if they are NumPy's. At the start of a rollout with gSDE, torch's states are
+    those before its noise was sampled, because a resumed run samples it, too.
 
     :return: States for JSON, and torch's states as arrays by name.
     """
@@ -99,10 +101,7 @@ def streams_of(model: BaseAlgorithm) -> tuple[dict[str, Any], dict[str, NDArray[
             for generator in _generators(model.get_env())
         ],
     }
-    # Any other call would start CUDA, which fails in a process forked from one that uses it.
-    has_cuda = th.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    devices = th.cuda.get_rng_state_all() if has_cuda else []
-    states = [th.get_rng_state(), *devices]
+    states = getattr(model, "torch_states_before_rollout", None) or torch_states()
     return plain, {f"{_TORCH}_{i}": state.cpu().numpy() for i, state in enumerate(states)}
 
 

@@ -61,9 +61,8 @@ def register() -> None:
     # RL-Zoo's other modules import this very dict, so they see the new keys.
     utils.ALGOS.update(ALGORITHMS)
     for name, base in BASES.items():
-        if base in hyperparams_opt.HYPERPARAMS_SAMPLER:  # RL-Zoo has no search for CrossQ
-            hyperparams_opt.HYPERPARAMS_SAMPLER[name] = sampler_of(base)  # type: ignore[assignment]  # mypy wants the names of its arguments
-            hyperparams_opt.HYPERPARAMS_CONVERTER[name] = converter_of(base)  # type: ignore[assignment]  # the same
+        hyperparams_opt.HYPERPARAMS_SAMPLER[name] = sampler_of(base)  # type: ignore[assignment]  # mypy wants the names of its arguments
+        hyperparams_opt.HYPERPARAMS_CONVERTER[name] = converter_of(base)  # type: ignore[assignment]  # the same
     for buffer in _BUFFERS:
         # The module in which RL-Zoo evaluates the text of `replay_buffer_class`.
         setattr(exp_manager, buffer.__name__, buffer)

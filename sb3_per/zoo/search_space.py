@@ -17,6 +17,25 @@ _SEARCHED = ("prioritization", "alpha", "eps", "uniform_share")
 _SEARCHED_WITH_GOALS = ("n_sampled_goal", "goal_selection_strategy")
 _KEPT = "replay_buffer_kwargs."
 _PRIORITIZATIONS = ("proportional", "rank")
+# RL-Zoo has no search for CrossQ, which has SAC's hyperparameters except those of target networks.
+_SEARCHED_AS = {"crossq": "sac"}
+_WITHOUT = {"crossq": ("tau",)}
+
+
+class _Without:
+    """A trial that suggests nothing for some names."""
+
+    def __init__(self, trial: "optuna.Trial", names: tuple[str, ...]) -> None:
+        self._trial = trial
+        self._names = names
+
+    def suggest_float(self, name: str, low: float, high: float, **options: Any) -> float:
+        if name in self._names:
+            return low
+        return self._trial.suggest_float(name, low, high, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._trial, name)
 
 
 @functools.lru_cache  # so that registering twice changes nothing
@@ -34,12 +53,14 @@ def sampler_of(base: str) -> Sampler:
     """
     from rl_zoo3.hyperparams_opt import HYPERPARAMS_SAMPLER
 
-    sample_base, convert = HYPERPARAMS_SAMPLER[base], converter_of(base)
+    sample_base = HYPERPARAMS_SAMPLER[_SEARCHED_AS.get(base, base)]
+    convert = converter_of(base)
 
     def sample(
         trial: "optuna.Trial", n_actions: int, n_envs: int, additional_args: dict[str, Any]
     ) -> dict[str, Any]:
-        of_base = sample_base(trial, n_actions, n_envs, additional_args)
+        searched: Any = _Without(trial, _WITHOUT[base]) if base in _WITHOUT else trial
+        of_base = sample_base(searched, n_actions, n_envs, additional_args)
         _suggest_options(trial, base, additional_args.get("her_kwargs", {}))
         sampled = convert(trial.params)
         # RL-Zoo makes noise from these two only when it reads a stored trial.
@@ -57,7 +78,7 @@ def converter_of(base: str) -> Converter:
     """Return a function that makes arguments of our algorithm from the parameters of a trial."""
     from rl_zoo3.hyperparams_opt import HYPERPARAMS_CONVERTER
 
-    convert_base = HYPERPARAMS_CONVERTER[base]
+    convert_base = HYPERPARAMS_CONVERTER[_SEARCHED_AS.get(base, base)]
 
     def convert(sampled_params: dict[str, Any]) -> dict[str, Any]:
         of_buffer, others = {}, {}
@@ -75,7 +96,7 @@ def converter_of(base: str) -> Converter:
 
 def _suggest_options(trial: "optuna.Trial", base: str, kept: dict[str, Any]) -> None:
     trial.suggest_float("alpha", 0.0, 1.0)
-    trial.suggest_float("beta_initial", 0.0, 1.0)
+    _suggest_betas(trial, kept.get("prioritization"))
     if base == "dqn":
         trial.suggest_categorical("double_q", [False, True])
     replaced = {*trial.params, "uniform_share"}
@@ -90,3 +111,11 @@ def _suggest_options(trial: "optuna.Trial", base: str, kept: dict[str, Any]) -> 
     for name, value in kept.items():
         if name not in replaced:
             trial.suggest_categorical(_KEPT + name, [value])
+
+
+def _suggest_betas(trial: "optuna.Trial", prioritization: str | None) -> None:
+    if prioritization == "lap":  # which needs no weights
+        for name in ("beta_initial", "beta_final"):
+            trial.suggest_categorical(name, [0.0])
+    else:
+        trial.suggest_float("beta_initial", 0.0, 1.0)

@@ -1,5 +1,6 @@
 """SAC, TD3, DDPG, QR-DQN, TQC and CrossQ with priorities: SB3's own steps, with a weighted loss."""
 
+import copy
 import inspect
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from critics import (
 from gymnasium import spaces
 from stable_baselines3 import SAC, TD3
 from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.callbacks import CheckpointCallback as SB3CheckpointCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.noise import NormalActionNoise
 from stable_baselines3.common.policies import ContinuousCritic
@@ -39,6 +41,8 @@ import sb3_per
 from sb3_per import (
     PERSAC,
     PERTD3,
+    PERTQC,
+    CheckpointCallback,
     PERCrossQ,
     PrioritizedHerReplayBuffer,
     load_checkpoint,
@@ -432,6 +436,68 @@ def test_a_run_resumed_from_a_checkpoint_is_the_run_that_was_never_interrupted(k
     resumed.learn(27, reset_num_timesteps=False)
 
     assert state_of(resumed) == state_of(model)
+
+
+@pytest.mark.parametrize("kind", [PERSAC, PERTQC], ids=lambda kind: kind.__name__)
+def test_a_run_with_gsde_resumes_from_a_checkpoint_of_the_callback(kind, tmp_path):
+    """SB3 samples the noise of a rollout before it tells callbacks that the rollout begins."""
+
+    def env():
+        return make_vec_env(lambda: Still(is_discrete(kind)))
+
+    options = {"use_sde": True, "train_freq": (1, "episode"), "gradient_steps": 2}
+    model = make(kind, env(), **options)
+    model.learn(90, callback=CheckpointCallback(45, tmp_path, keep=3))
+    resumed = load_checkpoint(tmp_path / "checkpoint_45_steps.ckpt", env(), "cpu", algorithm=kind)
+    resumed.learn(45, reset_num_timesteps=False)
+
+    assert state_of(resumed) == state_of(model)
+
+
+def test_a_model_that_is_saved_in_a_rollout_forgets_its_noise(tmp_path):
+    """A loaded model must not store random states of another process in its own checkpoint."""
+    model = make(PERSAC, use_sde=True)
+
+    model.learn(20, callback=SB3CheckpointCallback(10, tmp_path))
+
+    loaded = PERSAC.load(tmp_path / "rl_model_10_steps", env=model.get_env())
+    assert loaded.torch_states_before_rollout is None
+    assert model.torch_states_before_rollout is None
+
+
+@ALL
+def test_train_by_hand_has_the_bases_batch_size(kind, base, monkeypatch):
+    sizes = []
+
+    def noting(sample):
+        return lambda size, env=None: sizes.append(size) or sample(size, env)
+
+    for model in (ready(make(kind)), ready(make(base))):
+        monkeypatch.setattr(model.replay_buffer, "sample", noting(model.replay_buffer.sample))
+        model.train(gradient_steps=1)
+        model.train(gradient_steps=1, batch_size=7)
+
+    assert sizes[:2] == sizes[2:]
+    assert sizes[1] == 7
+
+
+@EACH
+def test_another_optimizer_may_be_chosen(kind):
+    options = {"optimizer_class": th.optim.RMSprop, "optimizer_kwargs": {"alpha": 0.9}}
+
+    model = make(kind, policy_kwargs=options).learn(30)
+
+    critic = model.policy if is_discrete(kind) else model.critic
+    assert type(critic.optimizer) is th.optim.RMSprop
+    assert model._n_updates > 0
+
+
+def test_what_stands_in_for_the_buffer_can_be_copied():
+    """Another thread may copy the model while it trains."""
+    buffer = ready(make(PERTD3)).replay_buffer
+    replay = critic_loss.WeightedReplay(buffer, F.mse_loss, PERTD3.td_errors, 2)
+
+    assert copy.copy(replay).n_slots == buffer.n_slots
 
 
 def test_a_checkpoint_of_another_algorithm_is_refused_by_name(tmp_path):

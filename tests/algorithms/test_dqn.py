@@ -629,6 +629,21 @@ def test_a_deleted_buffer_leaves_a_model_that_can_go_on_with_another(tmp_path):
     assert PERDQN.load(tmp_path / "model", env=Noise()).replay_buffer.alpha == 0.3
 
 
+def test_the_same_options_are_no_news_after_a_buffer_was_deleted(tmp_path):
+    model = make(replay_buffer_kwargs={"td_error_clip": "loss", "prioritization": "rank"})
+    model.learn(60).save_replay_buffer(tmp_path / "buffer.pkl")
+    del model.replay_buffer
+
+    model.load_replay_buffer(tmp_path / "buffer.pkl")  # a warning would be an error
+
+    assert model.replay_buffer_kwargs == {"td_error_clip": "loss", "prioritization": "rank"}
+    del model.replay_buffer
+    other = make(replay_buffer_kwargs={"td_error_clip": 2.0, "prioritization": "rank"})
+    with pytest.warns(UserWarning, match=r"own td_error_clip=2\.0 instead of the 'loss'"):
+        model.use_replay_buffer(other.replay_buffer)
+    assert model.replay_buffer_kwargs["td_error_clip"] == 2.0
+
+
 def test_a_buffer_of_sb3_is_refused_by_the_method_that_was_called(tmp_path):
     DQN("MlpPolicy", Noise(), buffer_size=100).save_replay_buffer(tmp_path / "buffer.pkl")
 

@@ -18,7 +18,8 @@ from critics import (
 )
 from stable_baselines3.common.env_util import make_vec_env
 
-from sb3_per import PERDQN, PERQRDQN, PERSAC, PERTQC, load_checkpoint, save_checkpoint
+from sb3_per import PERDQN, PERQRDQN, PERSAC, PERTD3, PERTQC, load_checkpoint, save_checkpoint
+from sb3_per.prioritization.lap import LossAdjusted
 
 LAP = {"prioritization": "lap", "alpha": 0.4, "prioritization_kwargs": {"threshold": 0.5}}
 NO_WEIGHTS = {"beta_initial": 0.0, "beta_final": 0.0}
@@ -39,6 +40,7 @@ def explicit_huber_loss(weights, threshold):
 
 
 @EACH
+@pytest.mark.filterwarnings("ignore:LAP needs no importance-sampling weights")
 @pytest.mark.parametrize(
     ("buffer_options", "threshold"), [({}, 1.0), (LAP, 0.5)], ids=["alone", "lap"]
 )
@@ -102,10 +104,28 @@ def test_priorities_cannot_be_clipped_where_the_loss_has_no_threshold(kind):
 @pytest.mark.parametrize("kind", [*SQUARED, PERDQN], ids=lambda kind: kind.__name__)
 def test_lap_warns_of_a_loss_with_another_threshold(kind):
     env = "CartPole-v1" if kind is PERDQN else "Pendulum-v1"
-    options = {"buffer_size": 100, "device": "cpu", "replay_buffer_kwargs": LAP}
+    options = {"buffer_size": 100, "device": "cpu", "replay_buffer_kwargs": LAP, **NO_WEIGHTS}
 
     with pytest.warns(UserWarning, match=f"LAP needs .* threshold 0.5, .* {kind.__name__} has"):
         kind("MlpPolicy", env, **options)
+
+
+@pytest.mark.parametrize("betas", [(0.4, 1.0), (0.0, 1.0), (0.2, 0.0)])
+def test_lap_warns_of_weights(betas):
+    options = dict(zip(NO_WEIGHTS, betas, strict=True))
+
+    with pytest.warns(UserWarning, match=f"beta_final=0, got {betas[0]:g} and {betas[1]:g}"):
+        make(PERTD3, loss="huber", replay_buffer_kwargs=LAP, **options)
+
+
+def test_a_buffer_with_lap_warns_of_the_loss_of_the_model_that_takes_it_over():
+    buffer = make(PERTD3, loss="huber", replay_buffer_kwargs=LAP, **NO_WEIGHTS).replay_buffer
+    model = make(PERTD3, **NO_WEIGHTS)
+
+    with pytest.warns(UserWarning, match=r"LAP needs .* threshold 0\.5") as caught:
+        model.use_replay_buffer(buffer)
+
+    assert [each.filename for each in caught] == [__file__]
 
 
 @EACH
@@ -117,8 +137,13 @@ def test_lap_cannot_be_clipped_at_its_own_threshold(kind, threshold):
         make(kind, loss="huber", replay_buffer_kwargs=lap)
 
 
-def test_lap_in_dqn_cannot_be_clipped_at_the_losss_threshold():
-    lap = {"prioritization": "lap", "td_error_clip": "loss"}
+class OwnLossAdjusted(LossAdjusted):
+    """A user's variant of LAP."""
+
+
+@pytest.mark.parametrize("prioritization", ["lap", LossAdjusted, OwnLossAdjusted])
+def test_lap_in_dqn_cannot_be_clipped_at_the_losss_threshold(prioritization):
+    lap = {"prioritization": prioritization, "td_error_clip": "loss"}
 
     with pytest.raises(ValueError, match="number above the threshold with prioritization='lap'"):
         PERDQN("MlpPolicy", "CartPole-v1", replay_buffer_kwargs=lap)
@@ -156,7 +181,7 @@ def test_a_checkpoint_with_lap_goes_on_with_the_same_loss(tmp_path):
     def env():
         return make_vec_env(Still)
 
-    model = make(PERSAC, env(), loss="huber", replay_buffer_kwargs=LAP).learn(45)
+    model = make(PERSAC, env(), loss="huber", replay_buffer_kwargs=LAP, **NO_WEIGHTS).learn(45)
     save_checkpoint(model, tmp_path / "model.ckpt")
     model.learn(27, reset_num_timesteps=False)
     resumed = load_checkpoint(tmp_path / "model.ckpt", env(), "cpu", algorithm=PERSAC)

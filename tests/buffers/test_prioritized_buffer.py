@@ -1,6 +1,7 @@
 import inspect
 import io
 import itertools
+import re
 import sys
 import threading
 import warnings
@@ -577,12 +578,36 @@ def test_what_the_stored_priorities_came_of_cannot_change(prioritization, option
     assert getattr(buffer.prioritization, option) == value
 
 
-def test_weights_stay_normalized_as_the_tree_was_made_for():
-    buffer = make(5)
+OTHER_OPTIONS = {
+    "alpha": 0.7,
+    "eps": 0.1,
+    "td_error_clip": 1.0,
+    "initial_priority": 2.0,
+    "new_priority": "max_stored",
+    "uniform_share": 0.5,
+    "weight_normalization": "buffer",
+    "stratified": False,
+    "replacement": False,
+    "prioritization_kwargs": {"threshold": 1.0},
+}
 
-    with pytest.raises(ValueError, match=r"weight_normalization must stay 'batch' .* got 'buffer'"):
-        buffer.weight_normalization = "buffer"
+
+@pytest.mark.parametrize("name", OTHER_OPTIONS)
+def test_an_option_of_a_buffer_can_be_read_and_cannot_change(name):
+    buffer = make(5)
+    value = getattr(buffer, name)
+    assert value == buffer.options()[name]
+
+    with pytest.raises(ValueError, match=rf"{name} must stay {re.escape(repr(value))} .*, got "):
+        setattr(buffer, name, OTHER_OPTIONS[name])
+
+    setattr(buffer, name, value)
+    assert getattr(buffer, name) == value
     assert th.isfinite(buffer.sample(4).weights).all()
+
+
+def test_all_options_but_beta_and_the_kind_are_kept():
+    assert {*OTHER_OPTIONS} == {*OPTION_NAMES} - {"beta", "prioritization"}
 
 
 @pytest.mark.parametrize(

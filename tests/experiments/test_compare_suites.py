@@ -13,7 +13,7 @@ from sb3_per import zoo
 from sb3_per.experiments.cliffwalk import networks
 from sb3_per.experiments.compare import command, suite_file
 from sb3_per.experiments.compare.environment import Environment
-from sb3_per.experiments.compare.hyperparameters import overlaid
+from sb3_per.experiments.compare.hyperparameters import multiplied, overlaid
 from sb3_per.experiments.compare.problems import Problems, SuiteError
 from sb3_per.experiments.compare.suite import Contrast, Suite, Variant, cells
 from sb3_per.experiments.compare.zoo_check import check_with_zoo
@@ -510,6 +510,7 @@ VALUES = {
     "a wrapper": ("{env_wrapper: no.such.Wrapper}", "No module named 'no'"),
     "half a sample": ("{batch_size: 32.5}", "batch_size must be a whole number .* got 32.5"),
     "no batch": ("{batch_size: 0}", "batch_size must be a whole number of at least 1, got 0"),
+    "half an interval": ("{target_update_interval: 2.5}", "target_update_interval .* got 2.5"),
     "half a gradient step": ("{gradient_steps: 2.5}", "gradient_steps .*whole.* got 2.5"),
     "no steps": ("{train_freq: 0}", "train_freq must be a whole number of at least 1, got 0"),
     "episodes": ("{train_freq: [1, episode], n_envs: 2}", "train_freq must count steps, not"),
@@ -529,6 +530,41 @@ def test_a_model_that_cannot_be_built_is_named_before_anything_runs(tmp_path, ov
     place = r"mine\.yml: variants\.alpha_0 cannot be built in CartPole-v1: "
     with pytest.raises(SuiteError, match=place + f".*{message}"):
         check_with_zoo(suite, "mine.yml")
+
+
+COUNTS_OF_OTHERS = {
+    "td3": ("per_td3", "policy_delay", 1.5),
+    "sac": ("per_sac", "sde_sample_freq", 2.5),
+    "tqc": ("per_tqc", "top_quantiles_to_drop_per_net", 2.5),
+}
+
+
+@pytest.mark.parametrize(
+    ("base", "algorithm", "name", "value"),
+    [(base, *rest) for base, rest in COUNTS_OF_OTHERS.items()],
+)
+def test_counts_of_other_algorithms_are_whole(tmp_path, base, algorithm, name, value):
+    zoo.register()
+    good = GOOD.replace("CartPole-v1", "Pendulum-v1").replace(
+        "algorithm: dqn", f"algorithm: {base}"
+    )
+    good = good.replace("    steps", f"    rl_zoo_file: {base}\n    steps").replace("3000", "30000")
+    good = good.replace("every: 1000", "every: 10000").replace("per_dqn", algorithm)
+    check_with_zoo(suite_file.load(mine(tmp_path, good)), "mine.yml")
+    wrong = good.replace("{replay_buffer_kwargs: {alpha: 0}}", f"{{{name}: {value}}}")
+
+    with pytest.raises(SuiteError, match=f"{name} must be a whole number .* got {value}"):
+        check_with_zoo(suite_file.load(mine(tmp_path, wrong)), "mine.yml")
+
+
+@pytest.mark.parametrize(
+    "name", ["policy_delay", "sde_sample_freq", "top_quantiles_to_drop_per_net"]
+)
+def test_a_scale_keeps_the_counts_of_other_algorithms_whole(name):
+    assert multiplied({name: 2}, {name: 1.5}) == {name: 3}
+
+    with pytest.raises(Problems, match=f"must keep it whole; {name} is 2"):
+        multiplied({name: 2}, {name: 1.25})
 
 
 def test_no_algorithm_brings_values_that_nobody_has_named(tmp_path):

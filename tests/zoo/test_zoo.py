@@ -120,7 +120,7 @@ def test_every_algorithm_trains_with_rl_zoos_section_of_its_base(name, tmp_path)
         assert key in fast or used[key] == value
 
 
-@pytest.mark.parametrize("name", [n for n in zoo.ALGORITHMS if n not in ("per_dqn", "per_crossq")])
+@pytest.mark.parametrize("name", [name for name in zoo.ALGORITHMS if name != "per_dqn"])
 def test_every_search_trains_what_its_stored_trial_is_converted_to(name, study):
     arguments = {"using_her_replay_buffer": False, "her_kwargs": {}}
     small = {"buffer_size": 3000}
@@ -371,6 +371,7 @@ def test_a_search_keeps_another_prioritization_and_its_options(study):
 
     assert trained["replay_buffer_kwargs"].items() >= options.items()
     assert "eps" not in trained["replay_buffer_kwargs"]
+    assert trained["beta_initial"] == trained["beta_final"] == 0  # LAP needs no weights
     assert convert_per_dqn(study.trials[0].params) == trained
     PERDQN("MlpPolicy", "CartPole-v1", buffer_size=100, device="cpu", **trained)
 

@@ -14,7 +14,7 @@ from pydantic import AfterValidator
 from sb3_per.experiments.compare.problems import Problem, refuse
 from sb3_per.rules import require
 
-# The hyperparameters of RL-Zoo, DQN and PERDQN that count something.
+# The hyperparameters of RL-Zoo and the algorithms that count something.
 _WHOLE = (
     "batch_size",
     "buffer_size",
@@ -23,7 +23,10 @@ _WHOLE = (
     "learning_starts",
     "n_envs",
     "n_steps",
+    "policy_delay",
+    "sde_sample_freq",
     "target_update_interval",
+    "top_quantiles_to_drop_per_net",
     "train_freq",
 )
 _SET_ELSEWHERE = ("n_timesteps", "env_kwargs", "seed", "device", "verbose", "tensorboard_log")

@@ -31,6 +31,13 @@ _KEYS_OF_RL_ZOO = (
     "normalize",
     "vec_env_wrapper",
 )
+# Attributes of models that count something; some have a value with another meaning.
+_COUNTS = ("batch_size", "n_epochs", "n_steps", "policy_delay", "target_update_interval")
+_COUNTS_OR_SPECIAL = {
+    "gradient_steps": -1,  # as many as steps were collected
+    "sde_sample_freq": -1,  # only at the start of a rollout
+    "top_quantiles_to_drop_per_net": 0,
+}
 _OPTIONS_OF_HER = ("n_sampled_goal", "goal_selection_strategy", "copy_info_dict")
 _ATARI = install("atari").replace("\n", " ")  # a problem is one line
 # What installs environments with such names.
@@ -162,9 +169,10 @@ def _build(cell: Cell) -> None:
 
 def _check_counts(model: Any) -> None:
     """Check what SB3 would only notice while it trains, or not at all."""
-    counts = {name: getattr(model, name, 1) for name in ("batch_size", "n_steps", "n_epochs")}
-    if getattr(model, "gradient_steps", -1) != -1:  # as many as steps were collected
-        counts["gradient_steps"] = model.gradient_steps
+    counts = {name: getattr(model, name, 1) for name in _COUNTS}
+    for name, special in _COUNTS_OR_SPECIAL.items():
+        if getattr(model, name, special) != special:
+            counts[name] = getattr(model, name)
     if isinstance(getattr(model, "train_freq", None), TrainFreq):
         counts["train_freq"], unit = model.train_freq
         rule = "train_freq must count steps, not episodes, with more than one environment (n_envs)"
