@@ -1,10 +1,13 @@
 """The small measurements behind single tables of the documentation."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import stable_baselines3
 import torch as th
 from stable_baselines3 import DQN
 
@@ -18,6 +21,7 @@ from sb3_per.experiments.probes import (
     from_scratch,
     long_run,
     overestimation,
+    sb3_tests,
     zoo_results,
 )
 
@@ -144,3 +148,32 @@ def test_the_cost_of_saving_is_printed_for_both_ways(capsys, prioritization):
     assert size in (9, 11)  # 93 bytes a transition, and 16 more of the order by rank
     assert (saving < 3) == (prioritization == "proportional")
     assert 1 <= loading <= size
+
+
+def test_sb3s_tests_are_run_with_our_classes(tmp_path):
+    (tmp_path / "test_her.py").write_text(
+        "from stable_baselines3 import DDPG, DQN, SAC, TD3, HerReplayBuffer\n"
+        "def test_ours():\n"
+        "    names = [each.__name__ for each in (DDPG, DQN, SAC, TD3, HerReplayBuffer)]\n"
+        "    assert names[:4] == ['PERDDPG', 'PERDQN', 'PERSAC', 'PERTD3'], names\n"
+        "    assert names[4] == 'PrioritizedHerReplayBuffer'\n"
+        "def test_that_fails():\n"
+        "    assert False\n"
+        "def test_of_PPO():\n"
+        "    assert False\n"
+    )
+    module = "sb3_per.experiments.probes.sb3_tests"
+
+    done = subprocess.run(
+        [sys.executable, "-m", module, str(tmp_path), "-q"], capture_output=True, text=True
+    )
+
+    assert done.returncode == 1, done.stdout
+    assert "| test_her | 1 | 1 | 0 |" in done.stdout
+    assert done.stdout.rstrip().endswith("| all | 1 | 1 | 0 |")
+
+
+def test_a_folder_without_sb3s_tests_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="the folder must be that of SB3's tests, got"):
+        sb3_tests.main(str(tmp_path))
+    assert stable_baselines3.DQN is DQN is not PERDQN
