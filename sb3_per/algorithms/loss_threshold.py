@@ -57,7 +57,7 @@ def warn_of_lap(
     if loss_threshold != prioritization.floor:
         warnings.warn(
             f"LAP needs a Huber loss with its own threshold {prioritization.floor:g}, but the loss "
-            f"of {algorithm} has the threshold {loss_threshold}; actor-critics with loss='huber' "
-            "take over LAP's",
+            f"of {algorithm} has the threshold {loss_threshold}; PERSAC, PERTD3, PERDDPG and "
+            "PERCrossQ with loss='huber' take over LAP's",
             stacklevel=5,
         )

@@ -102,7 +102,9 @@ def test_registering_reaches_every_table_that_rl_zoo_reads():
 
 
 @pytest.mark.parametrize("name", [name for name in zoo.ALGORITHMS if name != "per_dqn"])
-def test_every_algorithm_trains_with_rl_zoos_section_of_its_base(name, tmp_path):
+def test_every_algorithm_trains_with_rl_zoos_section_of_its_base_and_is_watched(
+    name, tmp_path, capsys
+):
     config = zoo.config_file(name)
     env_id = "CartPole-v1" if name == "per_qrdqn" else "Pendulum-v1"
     fast = {"learning_starts": 0, "buffer_size": 1000, "train_freq": 8, "gradient_steps": 1}
@@ -118,6 +120,10 @@ def test_every_algorithm_trains_with_rl_zoos_section_of_its_base(name, tmp_path)
     assert model._n_updates > 0
     for key, value in yaml.safe_load(config.read_text())[env_id].items():
         assert key in fast or used[key] == value
+    manager.save_trained_model(model)
+    arguments = ["enjoy", "--algo", name, "--env", env_id, "-f", str(tmp_path)]
+    cli.main([*arguments, "-n", "20", "--no-render", "--device", "cpu"])
+    assert f"Loading {tmp_path / name / env_id}_1" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", [name for name in zoo.ALGORITHMS if name != "per_dqn"])

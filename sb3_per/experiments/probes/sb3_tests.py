@@ -49,7 +49,7 @@ def replace() -> None:
     for name in ("DQN", "SAC", "TD3", "DDPG"):
         setattr(stable_baselines3, name, getattr(sb3_per, f"PER{name}"))
     for module in (stable_baselines3, her):
-        module.HerReplayBuffer = sb3_per.PrioritizedHerReplayBuffer  # type: ignore[attr-defined]  # for mypy it is a module
+        module.HerReplayBuffer = sb3_per.PrioritizedHerReplayBuffer  # type: ignore[attr-defined]  # of modules in general
 
 
 class Count:
