@@ -16,6 +16,8 @@ from sb3_per.experiments.bench.quartiles import Quartiles, quartiles_of
 from sb3_per.experiments.common.tables import markdown
 
 STOCK, FUSED = "DQN", "DQN, fused Adam"
+# The recommended settings of docs/should-i-use-it.md.
+RECOMMENDED = {"td_error_clip": "loss", "uniform_share": 0.5, "weight_normalization": "mean"}
 
 
 class Frames(gym.Env[NDArray[np.uint8], np.int64]):
@@ -95,12 +97,19 @@ def contestants(task: Task, device: str) -> Iterator[tuple[str, DQN]]:
     yield "DQN again", make(DQN, task, device)
     yield FUSED, make(DQN, task, device, **fused)
     yield "PERDQN", make(PERDQN, task, device)
+    yield "PERDQN, recommended", make(PERDQN, task, device, RECOMMENDED)
     yield "PERDQN, plain Adam", make(PERDQN, task, device, **plain)
 
 
-def make(algorithm: type[DQN], task: Task, device: str = "cpu", **policy_kwargs: Any) -> DQN:
+def make(
+    algorithm: type[DQN],
+    task: Task,
+    device: str = "cpu",
+    replay_buffer_kwargs: dict[str, Any] | None = None,
+    **policy_kwargs: Any,
+) -> DQN:
     """Return a model at the beginning of its training."""
-    settings = dict(task.settings)
+    settings = {**task.settings, "replay_buffer_kwargs": replay_buffer_kwargs}
     settings["policy_kwargs"] = {**settings.get("policy_kwargs", {}), **policy_kwargs}
     env = task.env if isinstance(task.env, str) else task.env()
     return algorithm(env=env, seed=0, device=device, **settings)
