@@ -255,7 +255,7 @@ def test_gradient_steps_of_each_algorithm_and_its_base_can_be_measured(name, mon
     assert not any(adam)
 
 
-def test_contestants_of_a_task_differ_in_nothing_but_their_name_and_adam():
+def test_contestants_of_a_task_differ_in_nothing_but_their_name_adam_and_prioritization():
     models = dict(train.contestants(train.TASKS["CartPole"], "cpu"))
 
     adam = {name: model.policy.optimizer.param_groups[0]["fused"] for name, model in models.items()}
@@ -264,6 +264,7 @@ def test_contestants_of_a_task_differ_in_nothing_but_their_name_and_adam():
         "DQN again": None,
         "DQN, fused Adam": True,
         "PERDQN": True,
+        "PERDQN, recommended": True,
         "PERDQN, plain Adam": False,
     }
     assert (
@@ -272,6 +273,12 @@ def test_contestants_of_a_task_differ_in_nothing_but_their_name_and_adam():
         )
         == 1
     )
+    shares = {
+        name: model.replay_buffer.uniform_share
+        for name, model in models.items()
+        if name.startswith("PERDQN")
+    }
+    assert shares == {"PERDQN": 0.0, "PERDQN, recommended": 0.5, "PERDQN, plain Adam": 0.0}
 
 
 @pytest.fixture
