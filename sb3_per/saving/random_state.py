@@ -181,8 +181,8 @@ def _generators(env: VecEnv | None) -> list[np.random.Generator | None]:
         return []
     try:
         found = env.get_attr("np_random")
-    # Not a Gymnasium environment, a VecEnv without `get_attr`, or a process that died.
-    except (AttributeError, NotImplementedError, EOFError, OSError):
+    # Environments without a generator, as SB3 reports a missing attribute, or a process that died.
+    except (AttributeError, EOFError, OSError):
         return [None] * env.num_envs
     return [one if _is_known(one) else None for one in found]
 
