@@ -4,6 +4,8 @@ from numbers import Integral
 from operator import attrgetter
 from typing import Any
 
+import numpy as np
+
 
 class UnsupportedActionsError(ValueError, AssertionError):
     """Raised for actions that an algorithm does not support; SB3 raises an AssertionError."""
@@ -60,7 +62,9 @@ def fixed(name: str) -> Any:
 
 
 def _lies_in(low: float, high: float, value: Any) -> bool:
+    if isinstance(value, bool | np.bool_):  # YAML's "yes" is no number
+        return False
     try:
-        return bool(low <= value <= high)
-    except TypeError:  # no number
+        return bool(low <= value <= high) and low <= float(value)
+    except (TypeError, ValueError):  # no single number
         return False

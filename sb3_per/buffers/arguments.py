@@ -11,8 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from sb3_per.prioritization.base import LARGEST_TD_ERROR
 from sb3_per.prioritization.compilation import kernel
+from sb3_per.prioritization.sampler import PrioritizedSampler
 from sb3_per.prioritization.sum_tree import FloatArray, IntArray
-from sb3_per.rules import require
+from sb3_per.rules import require, require_whole
 
 # More than one sample before an update may be intended; this many batches without one hardly are.
 BATCHES_BEFORE_WARNING = 10
@@ -41,13 +42,16 @@ def as_td_errors(td_errors: ArrayLike | th.Tensor) -> FloatArray:
 
     :param td_errors: Numbers of any width, on any device, shape (B,) or (B, 1).
     :return: The same, shape (B,).
-    :raises ValueError: for another shape.
+    :raises ValueError: for another shape, text, dates and complex numbers.
     """
     if isinstance(td_errors, th.Tensor):
         td_errors = td_errors.detach().cpu()
         # NumPy widens float32 faster than torch, and knows no bfloat16.
         td_errors = (td_errors if td_errors.dtype == th.float32 else td_errors.double()).numpy()
-    return _flat(np.asarray(td_errors, dtype=np.float64), "td_errors")
+    array = np.asarray(td_errors)
+    # NumPy would read numbers from text and dates, and drop the imaginary part.
+    require(array.dtype.kind not in "SUMmc", "td_errors must be real numbers", array.dtype)
+    return _flat(array.astype(np.float64, copy=False), "td_errors")
 
 
 def check_update(
@@ -87,17 +91,19 @@ def check_update(
         )
 
 
-def check_sample(batch_size: int, n_sampleable: int, most: int, replacement: bool) -> None:
+def checked_batch_size(batch_size: int, sampler: PrioritizedSampler, most: int) -> int:
     """
-    Raise ValueError for a batch that cannot be sampled; the message says what helps.
+    Return a batch size as an int, or raise ValueError if such a batch cannot be sampled.
 
-    :param n_sampleable: How many transitions can be sampled now.
+    :param sampler: Knows how many transitions can be sampled now.
     :param most: How many transitions can be sampled when the buffer is full.
     """
-    require(batch_size >= 1, "batch_size must be at least 1", batch_size)
+    require_whole("batch_size", batch_size)
+    batch_size = int(batch_size)  # NumPy's may have 8 bits
+    n_sampleable, replacement = sampler.n_sampleable, sampler.scheme.replacement
     n_needed = 1 if replacement else batch_size
     if n_sampleable >= n_needed:
-        return
+        return batch_size
     rule = f"this sample needs at least {n_needed} transitions that can be sampled"
     if not replacement:
         rule += " with replacement=False"

@@ -1,13 +1,11 @@
 """Storage for observations of stacked frames that stores each frame once."""
 
-import math
 import warnings
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
-from stable_baselines3.common.preprocessing import is_image_space
 
 from sb3_per.buffers.frame_kernels import (
     N_ADDED,
@@ -16,9 +14,9 @@ from sb3_per.buffers.frame_kernels import (
     copy_frames,
     find_frames,
     find_free,
-    is_shifted_by_a_frame,
     store_row,
 )
+from sb3_per.buffers.frame_layout import HOW_TO_TURN_OFF, Frames, layouts_of
 from sb3_per.prioritization.sum_tree import IntArray
 from sb3_per.rules import require
 
@@ -26,10 +24,6 @@ try:
     import psutil  # type: ignore[import-untyped]  # it has no types
 except ImportError:  # SB3 does not require it either
     psutil = None
-
-Frames = NDArray[np.uint8]
-
-_HOW_TO_TURN_OFF = "leave n_stack out to store whole observations"
 
 
 class FrameStore:
@@ -58,14 +52,9 @@ class FrameStore:
 
     def __init__(self, n_rows: int, n_envs: int, space: spaces.Space[Any], n_stack: int) -> None:
         self.n_stack = n_stack
-        self.shape, self.dtype, self.channels_first = layout_of(space, n_stack)
-        self.n_bytes = math.prod(self.shape) * self.dtype.itemsize // n_stack  # of a frame
-        self._n_outer = 1 if self.channels_first else math.prod(self.shape[:-1])
-        self._row = (n_envs, *self.shape)
-        self._stored_row = (n_envs, self._n_outer, n_stack, self.n_bytes // self._n_outer)
-        is_shifted = np.full(self._stored_row, 0xFF, dtype=np.uint8)
-        is_shifted[:, :, -1] = 0  # where a next observation has its newest frame
-        self._is_shifted = is_shifted.ravel()[: -self._stored_row[-1]]
+        self._layouts = layouts_of(space, n_stack, n_envs)
+        self.layout = self._layouts[0]
+        self.n_bytes = self.layout.n_bytes  # of a frame
         self._one_each = np.ones(n_envs, dtype=np.int64)
         latest: list[bytes] = []
         self._latest = 0, latest  # rows added so far, next observations of the last one
@@ -109,14 +98,24 @@ class FrameStore:
             "frames/following": self.following[:n_rows],
         }
 
-    def restore(self, n_frames: Any) -> None:
+    def state(self) -> dict[str, Any]:
+        """Return what ``restore`` needs in addition to the arrays: values that JSON can hold."""
+        return {"n_frames": self.n_frames, "channels_first": self.layout.channels_first}
+
+    def restore(self, state: dict[str, Any]) -> None:
         """
         Reserve memory for stored frames; the views of ``storage`` then include them.
 
-        :raises ValueError: if a store of this size cannot hold so many frames.
+        :raises ValueError: if a store of this size cannot hold so many frames, or not on that axis.
         """
+        n_frames: Any = state.get("n_frames")
         is_number = isinstance(n_frames, int) and 0 <= n_frames <= self.max_frames
         require(is_number, f"n_frames must lie in [0, {self.max_frames}]", n_frames)
+        likelier = self.layout.channels_first  # what files without an axis have
+        axis = state.get("channels_first", likelier)
+        layouts = {layout.channels_first: layout for layout in self._layouts}
+        require(axis in list(layouts), f"channels_first must be one of {list(layouts)}", axis)
+        self.layout = layouts[axis]
         self._reserve(n_frames)
         # No row count is -1, so the next `add` notices and finds out which frames are free.
         self.counters[:] = -1, n_frames, -1
@@ -155,8 +154,7 @@ class FrameStore:
         """
         # Unequal after `reset`, after loading, and after an exception in the buffer's `add`.
         is_known = bool(self.counters[N_ADDED] == n_added)
-        stacks, next_stacks = self._as_stored(observations), self._as_stored(next_observations)
-        self._require_stacks(stacks, next_stacks)
+        stacks, next_stacks = self._as_stacks(n_added, observations, next_observations)
         continues = self._continues(n_added, is_known, stacks)
         if not is_known:
             links = (self.previous, self.newest, self.following)
@@ -171,7 +169,7 @@ class FrameStore:
             return np.zeros(n_envs, dtype=bool)
         n_latest, latest = self._latest
         if n_latest != n_added:  # after loading, or after an exception in an `add`
-            stored = self._as_stored(self._stacks(self.following[(n_added - 1) % n_rows]))
+            stored = self.layout.as_stored(self._stacks(self.following[(n_added - 1) % n_rows]))
             latest = [stack.tobytes() for stack in stored]
         pairs = zip(stacks, latest, strict=True)  # three times as fast as comparing arrays
         return np.array([stack.tobytes() == before for stack, before in pairs])
@@ -201,38 +199,32 @@ class FrameStore:
         links = (self.previous, self.newest, self.following)
         store_row(self.counters, links, self.n_stack, n_added, is_known, (n_new, chosen, continues))
 
-    def _require_stacks(self, stacks: Frames, next_stacks: Frames) -> None:
-        if is_shifted_by_a_frame(stacks.ravel(), next_stacks.ravel(), self._is_shifted):
-            return
+    def _as_stacks(
+        self, n_added: int, observations: Any, next_observations: Any
+    ) -> tuple[Frames, Frames]:
+        """Return observations and next observations as bytes; raise ValueError if not stacked."""
+        # The space alone does not always tell the axis, but the first row does.
+        possible = self._layouts if n_added == 0 else [self.layout]
+        row = observations, next_observations
+        for layout in possible:
+            stacks, next_stacks = map(layout.as_stored, row)
+            if layout.fits(stacks, next_stacks):
+                self.layout = layout
+                return stacks, next_stacks
+        stacks, next_stacks = map(self.layout.as_stored, row)
         differs = (next_stacks[:, :, :-1] != stacks[:, :, 1:]).reshape(len(stacks), -1)
-        axis = "first" if self.channels_first else "last"
+        axes = " or ".join("first" if each.channels_first else "last" for each in possible)
         raise ValueError(
             f"n_stack={self.n_stack} needs observations of {self.n_stack} frames, stacked on the "
-            f"{axis} axis as by VecFrameStack: a next observation must be its observation without "
-            f"the oldest frame, followed by a new one ({_HOW_TO_TURN_OFF}; if you have stepped or "
+            f"{axes} axis as by VecFrameStack: a next observation must be its observation without "
+            f"the oldest frame, followed by a new one ({HOW_TO_TURN_OFF}; if you have stepped or "
             "reset the model's environments yourself, call model.set_env), "
             f"got others from environment {int(differs.any(axis=1).argmax())}"
         )
 
-    def _as_stored(self, observations: Any) -> Frames:
-        """
-        Return observations as bytes, shape (n_envs, n_outer, n_stack, n_inner), oldest frame first.
-
-        A frame has one outer part if channels come first, and one for each pixel if they come last.
-        """
-        stacks = np.asarray(observations, self.dtype)
-        if stacks.shape != self._row:
-            stacks = np.broadcast_to(stacks, self._row)
-        return np.ascontiguousarray(stacks).view(np.uint8).reshape(self._stored_row)
-
     def _stacks(self, newest: IntArray) -> NDArray[Any]:
         """Return the observations whose newest frames are ``newest``."""
-        frames = self._gather(newest).view(self.dtype)
-        if self.channels_first:
-            return frames.reshape(-1, *self.shape)
-        n_channels = self.shape[-1] // self.n_stack
-        frames = frames.reshape(-1, self.n_stack, *self.shape[:-1], n_channels)
-        return np.moveaxis(frames, 1, -2).reshape(-1, *self.shape)
+        return self.layout.as_observations(self._gather(newest))
 
     def _gather(self, newest: IntArray) -> Frames:
         """Return the frames up to the newest, as bytes, shape (B, n_stack, n_bytes)."""
@@ -263,28 +255,6 @@ def _n_kept(stack: Frames) -> int:
     """Return how many frames of a stack follow the zeros at its beginning, at least 1."""
     is_frame = stack[:, :-1].any(axis=(0, 2))  # (n_stack - 1,)
     return int(stack.shape[1] - is_frame.argmax()) if is_frame.any() else 1
-
-
-def layout_of(
-    space: spaces.Space[Any], n_stack: int
-) -> tuple[tuple[int, ...], np.dtype[Any], bool]:
-    """
-    Return shape and type of stacked observations, and whether channels come first.
-
-    :raises ValueError: for a space that stacked observations cannot have.
-    """
-    rule = f"n_stack={n_stack} needs Box observations ({_HOW_TO_TURN_OFF})"
-    if not isinstance(space, spaces.Box) or not space.shape:
-        raise ValueError(f"{rule}, got {space}")
-    shape = space.shape
-    # SB3 decides in the same way whether to transpose an image.
-    channels_first = is_image_space(space) and shape[0] == min(shape)
-    if shape[0 if channels_first else -1] % n_stack:
-        channels_first = not channels_first
-    n_channels = shape[0 if channels_first else -1]
-    rule = f"n_stack={n_stack} must divide the number of channels ({_HOW_TO_TURN_OFF})"
-    require(n_channels % n_stack == 0, rule, shape)
-    return shape, np.dtype(space.dtype), channels_first
 
 
 def warn_if_too_large(n_bytes: int) -> None:

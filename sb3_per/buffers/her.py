@@ -24,7 +24,7 @@ from sb3_per.buffers.prioritized import PrioritizedDictReplayBuffer
 from sb3_per.buffers.samples import PrioritizedReplayBufferSamples, concatenated
 from sb3_per.prioritization.base import Prioritization
 from sb3_per.prioritization.sum_tree import IntArray
-from sb3_per.rules import require
+from sb3_per.rules import require, require_whole
 from sb3_per.signatures import explain_unknown_arguments
 
 
@@ -260,6 +260,8 @@ class PrioritizedHerReplayBuffer(HerReplayBuffer, PrioritizedDictReplayBuffer):
             nothing has changed then.
         """
         require_whole_episode(self)
+        require_whole("batch_size", batch_size)
+        batch_size = int(batch_size)
         n_virtual = int(self.her_ratio * batch_size)
         rule = "a PrioritizedHerReplayBuffer without environments needs set_env(env), or "
         rule += "use_replay_buffer of an algorithm, before it is sampled"

@@ -13,8 +13,8 @@ from sb3_per.buffers.arguments import (
     BATCHES_BEFORE_WARNING,
     as_slots,
     as_td_errors,
-    check_sample,
     check_update,
+    checked_batch_size,
     compile_kernels,
     warn_without_updates,
 )
@@ -175,7 +175,7 @@ class PrioritizedReplayBuffer(SamplerOptions, SlotReplayBuffer):
             "beta": self.beta,
             "generator": self.generator.bit_generator.state,
         }
-        return state if self.frames is None else {**state, "n_frames": self.frames.n_frames}
+        return state if self.frames is None else {**state, **self.frames.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """
@@ -188,7 +188,7 @@ class PrioritizedReplayBuffer(SamplerOptions, SlotReplayBuffer):
         self.generator.bit_generator.state = state["generator"]
         self._n_handed_over = self.n_added
         if self.frames is not None:
-            self.frames.restore(state.get("n_frames"))
+            self.frames.restore(state)
 
     def restore_prioritization(self, state: dict[str, Any]) -> None:
         """
@@ -232,7 +232,7 @@ class PrioritizedReplayBuffer(SamplerOptions, SlotReplayBuffer):
         """Check the arguments of ``sample``, and return slots, (B,), and weights, (B, 1)."""
         self.hand_over_new_rows()
         most = self.n_slots - self.n_envs * self.optimize_memory_usage
-        check_sample(batch_size, self.sampler.n_sampleable, most, self.scheme.replacement)
+        batch_size = checked_batch_size(batch_size, self.sampler, most)
         if beta is None:
             beta = self._beta
         else:

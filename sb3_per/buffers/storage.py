@@ -11,11 +11,12 @@ from stable_baselines3.common.preprocessing import get_obs_shape
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from stable_baselines3.common.vec_env import VecNormalize
 
-from sb3_per.buffers.frames import FrameStore, layout_of, warn_if_too_large
+from sb3_per.buffers.frame_layout import layouts_of
+from sb3_per.buffers.frames import FrameStore, warn_if_too_large
 from sb3_per.buffers.n_step import n_step_windows
 from sb3_per.buffers.ring import Ring
 from sb3_per.prioritization.sum_tree import IntArray
-from sb3_per.rules import require, require_fraction, require_whole
+from sb3_per.rules import require, require_bool, require_fraction, require_whole
 
 # Observations without numbers, for which SB3 reserves no memory.
 EMPTY_SPACE = spaces.Box(0, 0, (0,), np.uint8)
@@ -61,10 +62,12 @@ class SlotReplayBuffer(Ring, ReplayBuffer):
         gamma: float = 0.99,
         n_stack: int = 1,
     ) -> None:
-        require_whole("buffer_size", buffer_size)
-        require_whole("n_steps", n_steps)
-        require_whole("n_stack", n_stack)
+        sizes = {"buffer_size": buffer_size, "n_envs": n_envs, "n_steps": n_steps}
+        for name, value in {**sizes, "n_stack": n_stack}.items():
+            require_whole(name, value)
         require_fraction("gamma", gamma)
+        optimize_memory_usage = optimize_memory_usage or False  # SB3 also takes None
+        require_bool("optimize_memory_usage", optimize_memory_usage)
         is_for_dict = isinstance(self, DictReplayBuffer) or not isinstance(
             observation_space, spaces.Dict
         )
@@ -73,21 +76,18 @@ class SlotReplayBuffer(Ring, ReplayBuffer):
         rule = "n_stack must be 1 with optimize_memory_usage (both store observations once)"
         require(n_stack == 1 or not optimize_memory_usage, rule, n_stack)
         if n_stack > 1:
-            layout_of(observation_space, n_stack)
+            layouts_of(observation_space, n_stack)
         super().__init__(
-            buffer_size,
+            int(buffer_size),  # NumPy's may be unsigned, and wrap around below 0
             observation_space if n_stack == 1 else EMPTY_SPACE,
             action_space,
             device,
-            n_envs=n_envs,
+            n_envs=int(n_envs),
             optimize_memory_usage=optimize_memory_usage,
             handle_timeout_termination=handle_timeout_termination,
         )
-        require(
-            n_steps == 1 or not self.optimize_memory_usage,
-            "n_steps must be 1 with optimize_memory_usage",
-            n_steps,
-        )
+        is_free = n_steps == 1 or not self.optimize_memory_usage
+        require(is_free, "n_steps must be 1 with optimize_memory_usage", n_steps)
         self.n_steps = int(n_steps)
         self.gamma = float(gamma)  # NumPy's would make float64 of rewards
         self.n_stack = int(n_stack)

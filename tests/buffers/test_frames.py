@@ -438,6 +438,53 @@ def test_perdqn_learns_the_same_with_the_option(alpha):
         assert th.equal(own, other)
 
 
+class FloatImages(gym.Env):
+    """Random images of floating-point numbers, whose stacks can be read along either axis."""
+
+    observation_space = spaces.Box(0, 1, (4, 6, 8), np.float32)
+    action_space = TWO_ACTIONS
+
+    def __init__(self):
+        self.random = np.random.default_rng(0)
+
+    def image(self):
+        return self.random.random(self.observation_space.shape).astype(np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        return self.image(), {}
+
+    def step(self, action):
+        return self.image(), 0.0, self.random.random() < 0.2, False, {}
+
+
+@pytest.mark.parametrize("channels_order", ["first", "last"])
+def test_the_first_row_tells_the_axis_if_the_space_does_not(channels_order, tmp_path):
+    ours, plain = (
+        PERDQN(
+            "MlpPolicy",
+            VecFrameStack(DummyVecEnv([FloatImages]), 4, channels_order),
+            learning_starts=5,
+            seed=0,
+            replay_buffer_kwargs={"n_stack": n_stack},
+        )
+        .learn(40)
+        .replay_buffer
+        for n_stack in (4, 1)
+    )
+    save_buffer(ours, tmp_path / "buffer")
+
+    assert_all_equal(ours, plain)
+    assert_all_equal(load_buffer(tmp_path / "buffer", "cpu"), plain)
+
+
+@pytest.mark.parametrize("axis", [True, None, "first", [False], 1.5])
+def test_an_axis_that_does_not_exist_is_refused(axis):
+    buffer = make(Player(5, FRAMES["image"], n_envs=2, n_stack=4), 8, n_stack=4)
+
+    with pytest.raises(ValueError, match=r"channels_first must be one of \[False\]"):
+        buffer.restore({**buffer.state(), "channels_first": axis})
+
+
 def cart_pole(*, normalized=False):
     env = VecFrameStack(make_vec_env("CartPole-v1"), 4)
     env = VecNormalize(env, norm_obs=True) if normalized else env

@@ -120,6 +120,13 @@ def test_her_ratio_of_a_batch_gets_new_goals(n_sampled_goal, batch_size):
     assert len(batch.rewards) == len(batch.slots) == batch_size
 
 
+def test_a_batch_size_that_is_no_whole_number_is_refused():
+    buffer = fill(make(20), 20, done_at=[(9, 0), (19, 0)])
+
+    with pytest.raises(ValueError, match=r"batch_size must be a whole number .* got '2'"):
+        buffer.sample("2")
+
+
 @pytest.mark.parametrize("options", [{}, {"prioritization": "rank"}, {"uniform_share": 0.5}])
 def test_new_goals_do_not_depend_on_priority(options):
     buffer = fill(make(20, 1, alpha=1.0, **options), 20, done_at=[(9, 0), (19, 0)])

@@ -476,6 +476,8 @@ BAD_UPDATES = [
     ([[0, 1]], [1.0, 1.0], r"shape \(B,\) or \(B, 1\), got \(1, 2\)"),
     ([0, 1], [[1.0, 1.0]], r"shape \(B,\) or \(B, 1\), got \(1, 2\)"),
     ([0.0, 1.0], [1.0, 1.0], "whole numbers, got .*float64"),
+    ([0, 1], ["1.0", "1.0"], "real numbers, got .*U3"),
+    ([0, 1], [1.0, 1j], "real numbers, got .*complex128"),
 ]
 
 
@@ -511,7 +513,9 @@ def test_a_bad_update_is_refused_and_the_buffer_samples_as_if_it_had_not_been_ma
         ({"replacement": False, "size": 3}, 3, 4, r"False \(a larger buffer_size helps\), got 3"),
         ({"replacement": False, "size": 4, **MEMORY_OPTIMISED}, 9, 4, "larger buffer_size helps"),
         ({"replacement": False, "size": 4, **MEMORY_OPTIMISED}, 9, 4, "needs at least 4 .* got 3"),
-        ({}, 3, 0, "batch_size must be at least 1, got 0"),
+        ({}, 3, 0, "batch_size must be a whole number of at least 1, got 0"),
+        ({}, 3, 2.0, "batch_size must be a whole number of at least 1, got 2.0"),
+        ({}, 3, "2", "batch_size must be a whole number of at least 1, got '2'"),
     ],
 )
 def test_a_bad_sample_is_refused_and_does_not_use_up_random_numbers(
@@ -527,6 +531,18 @@ def test_a_bad_sample_is_refused_and_does_not_use_up_random_numbers(
 
 
 @pytest.mark.parametrize(
+    "options",
+    [{}, {"stratified": False, "replacement": False}, {"uniform_share": 0.5}],
+    ids=["stratified", "without replacement", "half uniform"],
+)
+def test_a_batch_size_may_be_numpys_with_8_bits(options):
+    buffer = make(300, size=300, **options)
+    twin = deepcopy(buffer)
+
+    assert_same_batch(buffer.sample(np.uint8(200)), twin.sample(200))
+
+
+@pytest.mark.parametrize(
     ("options", "complaint"),
     [
         ({"prioritization": "median"}, "prioritization must .* got 'median'"),
@@ -539,6 +555,9 @@ def test_a_bad_sample_is_refused_and_does_not_use_up_random_numbers(
         ({"beta": "0.4"}, "beta must .* got '0.4'"),
         ({"eps": 0.0}, "eps must .* got 0.0"),
         ({"eps": "small"}, "eps must .* got 'small'"),
+        ({"td_error_clip": True}, "td_error_clip must .* got True"),
+        ({"uniform_share": np.True_}, "uniform_share must .* got .*True"),
+        ({"alpha": np.array([0.2, 0.5])}, "alpha must .* got array"),
         ({"td_error_clip": -1.0}, "td_error_clip must .* got -1.0"),
         ({"initial_priority": 0.0}, "initial_priority must .* got 0.0"),
         ({"new_priority": "mean"}, "new_priority must .* got 'mean'"),

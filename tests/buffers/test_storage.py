@@ -173,6 +173,27 @@ def test_steps_may_be_numpys():
     assert (buffer.n_steps, type(buffer.n_steps)) == (3, int)
 
 
+def test_sizes_may_be_numpys_unsigned_numbers_although_these_wrap_around_below_0():
+    sizes = {"buffer_size": np.uint32(8), "n_envs": np.uint8(1)}
+    buffer = SlotReplayBuffer(
+        observation_space=BOX, action_space=TWO_ACTIONS, device="cpu", n_steps=3, gamma=0.5, **sizes
+    )
+    fill(buffer, 8)
+
+    newest = buffer.gather(np.array([7]))
+    buffer.end_episodes()
+
+    assert (newest.rewards.item(), newest.discounts.item()) == (7, 0.5)
+    assert np.flatnonzero(buffer.timeouts).tolist() == [7]
+
+
+@pytest.mark.parametrize("flag", [None, 0, np.False_])
+def test_memory_is_not_shared_for_what_sb3_takes_as_false(flag):
+    buffer = fill(SlotReplayBuffer(4, BOX, TWO_ACTIONS, "cpu", optimize_memory_usage=flag), 3)
+
+    assert len(buffer.storage()["observations"]) == 3
+
+
 def test_memory_optimised_storage_ends_broken_episodes_as_done_since_it_loses_where_they_stopped():
     options = {"optimize_memory_usage": True, "handle_timeout_termination": False}
     buffer = fill(SlotReplayBuffer(8, BOX, TWO_ACTIONS, "cpu", **options), 4)
@@ -222,7 +243,10 @@ def test_the_excluded_row_is_the_write_head_of_full_memory_optimised_storage():
         ({"n_steps": 2.5}, "n_steps must .* got 2.5"),
         ({"gamma": 1.5}, "gamma must .* got 1.5"),
         ({"gamma": -0.5}, "gamma must .* got -0.5"),
+        ({"gamma": True}, "gamma must .* got True"),
         ({"n_steps": 3, "optimize_memory_usage": True}, "optimize_memory_usage, got 3"),
+        ({"optimize_memory_usage": "no"}, "optimize_memory_usage must be True or False, got 'no'"),
+        ({"n_envs": 0}, "n_envs must be a whole number of at least 1, got 0"),
     ],
 )
 def test_bad_options_are_named_with_their_value(options, complaint):
