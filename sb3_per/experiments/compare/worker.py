@@ -26,7 +26,7 @@ from sb3_per.experiments.compare.suite import Cell
 from sb3_per.saving.buffer_files import buffer_options
 
 PACKAGES = ("sb3-per", "stable-baselines3", "rl-zoo3", "torch", "numpy", "numba", "gymnasium")
-_OF_ENVIRONMENTS = ("Box2D", "MinAtar", "minigrid", "ale-py")
+_OF_ENVIRONMENTS = ("Box2D", "MinAtar", "minigrid", "mujoco", "ale-py")
 # Arguments of algorithms that a result records, since settings may leave them to defaults.
 _BUILT_WITH = (
     "beta_initial",
