@@ -65,6 +65,6 @@ def _lies_in(low: float, high: float, value: Any) -> bool:
     if isinstance(value, bool | np.bool_):  # YAML's "yes" is no number
         return False
     try:
-        return bool(low <= value <= high) and low <= float(value)
-    except (TypeError, ValueError):  # no single number
+        return bool(low <= value <= high)
+    except (TypeError, ValueError):  # no number, or several
         return False

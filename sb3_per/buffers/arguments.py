@@ -11,12 +11,22 @@ from numpy.typing import ArrayLike, NDArray
 
 from sb3_per.prioritization.base import LARGEST_TD_ERROR
 from sb3_per.prioritization.compilation import kernel
-from sb3_per.prioritization.sampler import PrioritizedSampler
 from sb3_per.prioritization.sum_tree import FloatArray, IntArray
 from sb3_per.rules import require, require_whole
 
 # More than one sample before an update may be intended; this many batches without one hardly are.
 BATCHES_BEFORE_WARNING = 10
+
+
+def as_batch_size(batch_size: int) -> int:
+    """
+    Return a batch size as an int; NumPy's numbers of 8 bits would overflow.
+
+    :raises ValueError: unless it is a whole number of at least 1.
+    """
+    if type(batch_size) is not int or batch_size < 1:  # saves a microsecond in the usual case
+        require_whole("batch_size", batch_size)
+    return int(batch_size)
 
 
 def as_slots(slots: ArrayLike | th.Tensor) -> IntArray:
@@ -91,20 +101,16 @@ def check_update(
         )
 
 
-def checked_batch_size(batch_size: int, sampler: PrioritizedSampler, most: int) -> int:
+def check_sample(batch_size: int, n_sampleable: int, most: int, replacement: bool) -> None:
     """
-    Return a batch size as an int, or raise ValueError if such a batch cannot be sampled.
+    Raise ValueError for a batch that cannot be sampled; the message says what helps.
 
-    :param sampler: Knows how many transitions can be sampled now.
+    :param n_sampleable: How many transitions can be sampled now.
     :param most: How many transitions can be sampled when the buffer is full.
     """
-    if type(batch_size) is not int or batch_size < 1:  # saves a microsecond in the usual case
-        require_whole("batch_size", batch_size)
-        batch_size = int(batch_size)  # NumPy's may have 8 bits
-    n_sampleable, replacement = sampler.n_sampleable, sampler.scheme.replacement
     n_needed = 1 if replacement else batch_size
     if n_sampleable >= n_needed:
-        return batch_size
+        return
     rule = f"this sample needs at least {n_needed} transitions that can be sampled"
     if not replacement:
         rule += " with replacement=False"

@@ -111,8 +111,7 @@ class FrameStore:
         n_frames: Any = state.get("n_frames")
         is_number = isinstance(n_frames, int) and 0 <= n_frames <= self.max_frames
         require(is_number, f"n_frames must lie in [0, {self.max_frames}]", n_frames)
-        likelier = self.layout.channels_first  # what files without an axis have
-        axis = state.get("channels_first", likelier)
+        axis = state.get("channels_first", self.layout.channels_first)  # it may be missing
         layouts = {layout.channels_first: layout for layout in self._layouts}
         require(axis in list(layouts), f"channels_first must be one of {list(layouts)}", axis)
         self.layout = layouts[axis]

@@ -11,6 +11,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 from stable_baselines3.her.goal_selection_strategy import GoalSelectionStrategy
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
+from sb3_per.buffers.arguments import as_batch_size
 from sb3_per.buffers.goals import (
     are_whole,
     as_strategy,
@@ -24,7 +25,7 @@ from sb3_per.buffers.prioritized import PrioritizedDictReplayBuffer
 from sb3_per.buffers.samples import PrioritizedReplayBufferSamples, concatenated
 from sb3_per.prioritization.base import Prioritization
 from sb3_per.prioritization.sum_tree import IntArray
-from sb3_per.rules import require, require_whole
+from sb3_per.rules import require
 from sb3_per.signatures import explain_unknown_arguments
 
 
@@ -260,8 +261,7 @@ class PrioritizedHerReplayBuffer(HerReplayBuffer, PrioritizedDictReplayBuffer):
             nothing has changed then.
         """
         require_whole_episode(self)
-        require_whole("batch_size", batch_size)
-        batch_size = int(batch_size)
+        batch_size = as_batch_size(batch_size)
         n_virtual = int(self.her_ratio * batch_size)
         rule = "a PrioritizedHerReplayBuffer without environments needs set_env(env), or "
         rule += "use_replay_buffer of an algorithm, before it is sampled"

@@ -11,10 +11,11 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_per.buffers.arguments import (
     BATCHES_BEFORE_WARNING,
+    as_batch_size,
     as_slots,
     as_td_errors,
+    check_sample,
     check_update,
-    checked_batch_size,
     compile_kernels,
     warn_without_updates,
 )
@@ -224,7 +225,7 @@ class PrioritizedReplayBuffer(SamplerOptions, SlotReplayBuffer):
         :return: The batch, with ``weights`` for the loss and ``slots`` for ``update_priorities``.
         :raises ValueError: if the buffer holds too few transitions; nothing has changed then.
         """
-        slots, weights = self._sample_slots(batch_size, beta)
+        slots, weights = self._sample_slots(as_batch_size(batch_size), beta)
         transitions = self.gather(slots, env)
         return PrioritizedReplayBufferSamples(*transitions, self._tensor(weights), slots)
 
@@ -232,12 +233,11 @@ class PrioritizedReplayBuffer(SamplerOptions, SlotReplayBuffer):
         """Check the arguments of ``sample``, and return slots, (B,), and weights, (B, 1)."""
         self.hand_over_new_rows()
         most = self.n_slots - self.n_envs * self.optimize_memory_usage
-        batch_size = checked_batch_size(batch_size, self.sampler, most)
-        if beta is None:
-            beta = self._beta
-        else:
+        check_sample(batch_size, self.sampler.n_sampleable, most, self.scheme.replacement)
+        if beta is not None:
             require_fraction("beta", beta)
-        sampled = self.sampler.sample(batch_size, float(beta))  # an int would compile a kernel
+        exponent = self._beta if beta is None else float(beta)  # an int would compile a kernel
+        sampled = self.sampler.sample(batch_size, exponent)
         self._batches_without_update += 1
         if self._batches_without_update == BATCHES_BEFORE_WARNING:
             warn_without_updates()

@@ -62,9 +62,10 @@ class SlotReplayBuffer(Ring, ReplayBuffer):
         gamma: float = 0.99,
         n_stack: int = 1,
     ) -> None:
-        sizes = {"buffer_size": buffer_size, "n_envs": n_envs, "n_steps": n_steps}
-        for name, value in {**sizes, "n_stack": n_stack}.items():
-            require_whole(name, value)
+        require_whole("buffer_size", buffer_size)
+        require_whole("n_envs", n_envs)
+        require_whole("n_steps", n_steps)
+        require_whole("n_stack", n_stack)
         require_fraction("gamma", gamma)
         optimize_memory_usage = optimize_memory_usage or False  # SB3 also takes None
         require_bool("optimize_memory_usage", optimize_memory_usage)
@@ -73,6 +74,8 @@ class SlotReplayBuffer(Ring, ReplayBuffer):
         )
         rule = "Dict observations need a buffer such as PrioritizedDictReplayBuffer"
         require(is_for_dict, rule, type(self).__name__)
+        rule = "n_steps must be 1 with optimize_memory_usage"
+        require(n_steps == 1 or not optimize_memory_usage, rule, n_steps)
         rule = "n_stack must be 1 with optimize_memory_usage (both store observations once)"
         require(n_stack == 1 or not optimize_memory_usage, rule, n_stack)
         if n_stack > 1:
@@ -86,8 +89,6 @@ class SlotReplayBuffer(Ring, ReplayBuffer):
             optimize_memory_usage=optimize_memory_usage,
             handle_timeout_termination=handle_timeout_termination,
         )
-        is_free = n_steps == 1 or not self.optimize_memory_usage
-        require(is_free, "n_steps must be 1 with optimize_memory_usage", n_steps)
         self.n_steps = int(n_steps)
         self.gamma = float(gamma)  # NumPy's would make float64 of rewards
         self.n_stack = int(n_stack)

@@ -477,6 +477,18 @@ def test_the_first_row_tells_the_axis_if_the_space_does_not(channels_order, tmp_
     assert_all_equal(load_buffer(tmp_path / "buffer", "cpu"), plain)
 
 
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_state_without_an_axis_has_the_likelier_one(transposed):
+    player = Player(5, FRAMES["image"], n_envs=2, n_stack=4, transposed=transposed)
+    state = make(player, 8, n_stack=4).state()
+    del state["channels_first"]
+    buffer = make(player, 8, n_stack=4)
+
+    buffer.restore(state)
+
+    assert buffer.state()["channels_first"] == transposed
+
+
 @pytest.mark.parametrize("axis", [True, None, "first", [False], 1.5])
 def test_an_axis_that_does_not_exist_is_refused(axis):
     buffer = make(Player(5, FRAMES["image"], n_envs=2, n_stack=4), 8, n_stack=4)
