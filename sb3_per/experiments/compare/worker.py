@@ -83,6 +83,9 @@ def train(cell: Cell, folder: Path, device: str) -> None:
     zoo.register()
     experiment.import_for(cell.environment)
     th.set_num_threads(1)
+    # Adam's averages of a weight without gradients shrink until they are denormal numbers, with which
+    # CPUs compute several times more slowly. As zeros they lead to the same weights.
+    th.set_flush_denormal(True)
     set_random_seed(cell.settings["seed"])
     place = run_folder.clear(folder, cell)
     manager = experiment.manager(cell, folder, device)
