@@ -403,6 +403,21 @@ def test_a_result_does_not_depend_on_what_its_process_has_trained_before(tmp_pat
     assert networks[0].read("policy.pth") == networks[1].read("policy.pth")
 
 
+def test_denormal_numbers_are_zeros_during_a_training_alone(tmp_path, monkeypatch):
+    during, built = [], worker._built
+    denormal = torch.tensor([1e-40, 1e-40])
+
+    def spy(model):
+        during.append((denormal * 1.0).tolist())
+        return built(model)
+
+    monkeypatch.setattr(worker, "_built", spy)
+    worker.train(cell("CartPole-v1"), tmp_path, "cpu")
+
+    assert during == [[0.0, 0.0]]
+    assert (denormal * 1.0).tolist() == denormal.tolist() != during[0]
+
+
 def test_a_training_that_ends_early_is_no_result(tmp_path):
     stop = {"stable_baselines3.common.callbacks.StopTrainingOnMaxEpisodes": {"max_episodes": 2}}
     hyperparameters = cell("CartPole-v1").settings["hyperparameters"] | {"callback": [stop]}

@@ -17,6 +17,7 @@ from sb3_per.experiments.probes import (
     cost_of_a_batch,
     cost_of_ranks,
     cost_of_saving,
+    denormals,
     first_rewards,
     from_scratch,
     long_run,
@@ -177,3 +178,28 @@ def test_a_folder_without_sb3s_tests_is_refused(tmp_path):
     with pytest.raises(ValueError, match="the folder must be that of SB3's tests, got"):
         sb3_tests.main(str(tmp_path))
     assert stable_baselines3.DQN is DQN is not PERDQN
+
+
+def test_the_share_of_denormal_numbers_in_adam_is_printed(tmp_path, capsys):
+    model = DQN("MlpPolicy", "CartPole-v1", policy_kwargs={"net_arch": [4]}, device="cpu")
+    parameters = list(model.q_net.parameters())
+    for parameter in parameters:
+        parameter.grad = th.zeros_like(parameter)
+    model.policy.optimizer.step()  # makes the averages, all of them zero
+    # exp_avg of the 16 input weights: of the 60 averages of 30 weights, 16 are denormal
+    model.policy.optimizer.state[parameters[0]]["exp_avg"].fill_(1e-40)
+    model.save(tmp_path / "small.zip")
+
+    ((share, slow, fast),) = denormals.main(tmp_path / "small.zip")
+
+    assert share == pytest.approx(16 / 60)
+    assert slow > 0
+    assert fast > 0
+    row = f"| {tmp_path.name}/small | 27% | {slow:.0f} | {fast:.0f} | {slow / fast:.1f} |"
+    assert row in capsys.readouterr().out
+    assert (th.tensor([1e-40]) * 1.0).item() > 0  # the setting is as before
+
+
+def test_the_probe_of_denormal_numbers_needs_a_model():
+    with pytest.raises(SystemExit, match="give the files of saved models"):
+        denormals.main()

@@ -7,7 +7,8 @@ import platform
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,22 @@ def serve(
         connection.send(None)
 
 
+@contextmanager
+def _denormals_as_zeros() -> Iterator[None]:
+    """
+    Compute with zeros instead of denormal numbers, with which CPUs are several times slower.
+
+    Adam's averages of a weight that gets no more gradients shrink until they are denormal. Zeros in
+    their place lead to the same weights, because Adam divides by its eps at least.
+    """
+    th.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        th.set_flush_denormal(False)
+
+
+@_denormals_as_zeros()
 def train(cell: Cell, folder: Path, device: str) -> None:
     """
     Run one cell and write its result.
@@ -83,9 +100,6 @@ def train(cell: Cell, folder: Path, device: str) -> None:
     zoo.register()
     experiment.import_for(cell.environment)
     th.set_num_threads(1)
-    # Adam's averages of a weight without gradients shrink until they are denormal numbers, with which
-    # CPUs compute several times more slowly. As zeros they lead to the same weights.
-    th.set_flush_denormal(True)
     set_random_seed(cell.settings["seed"])
     place = run_folder.clear(folder, cell)
     manager = experiment.manager(cell, folder, device)
