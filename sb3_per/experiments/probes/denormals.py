@@ -1,7 +1,7 @@
 """
 Print how many of Adam's averages are denormal numbers in saved models, and what its step costs.
 
-    python -m sb3_per.experiments.probes.denormals runs/minatar/dqn/dqn/*/best_model.zip
+    python -m sb3_per.experiments.probes.denormals DQN.zip PERDQN.zip
 
 A denormal number is one too small for the usual format, below 1.2e-38 for 32-bit floats.
 """
@@ -37,7 +37,7 @@ def main(*files: str | Path) -> list[tuple[float, float, float]]:
         optimizer = saved["policy.optimizer"]
         share, slow, fast = _share_of_denormals(optimizer), _step(optimizer), _step(optimizer, True)
         rows.append((share, slow, fast))
-        name = f"{file.parent.name}/{file.stem}"
+        name = Path(*file.with_suffix("").parts[-2:])
         print(f"| {name} | {share:.0%} | {slow:.0f} | {fast:.0f} | {slow / fast:.1f} |")
     return rows or sys.exit("give the files of saved models")
 
