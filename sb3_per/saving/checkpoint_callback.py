@@ -19,6 +19,7 @@ from sb3_per.saving.checkpoint import (
     open_checkpoint,
     save_checkpoint,
 )
+from sb3_per.saving.random_state import warn_of_lost_generators
 from sb3_per.saving.structure import check_structure
 from sb3_per.signatures import explain_unknown_arguments
 
@@ -121,6 +122,7 @@ class CheckpointCallback(BaseCallback):
         check_structure(json.loads(as_json(header)), CHECKPOINT_STRUCTURE, "the checkpoint")
         for name, member in members.items():
             require_storable(name, member)
+        warn_of_lost_generators(self.model.get_env())
         _require_folder(self.folder)
         n_steps = self.model.num_timesteps
         self._n_due = n_steps // self._n_steps_between + 1

@@ -1,13 +1,14 @@
 """The states of all random generators of a training run: read and restored."""
 
 import random
+import warnings
 from typing import Any
 
 import numpy as np
 import torch as th
 from numpy.typing import NDArray
 from stable_baselines3.common.base_class import BaseAlgorithm
-from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
 from sb3_per.rules import require
 from sb3_per.saving.structure import (
@@ -123,7 +124,7 @@ def restore_streams(
     python, numpy, torch = _try(plain, arrays)
     env = model.get_env()
     if env is not None:
-        env.unwrapped._reset_seeds()  # else the next reset would seed the generators again
+        _forget_seeds(env)  # else the next reset would seed the generators again
         if restore_environments:
             _restore_environments(env, plain["environments"])
     random.setstate(python)
@@ -175,14 +176,31 @@ def _restore_environments(env: VecEnv, states: list[dict[str, Any] | None]) -> N
             env.set_attr("np_random", restored, indices=i)
 
 
+def warn_of_lost_generators(env: VecEnv | None) -> None:
+    """Warn once, when training starts, if checkpoints cannot hold the environments' generators."""
+    if env is not None and None in _generators(env):
+        warnings.warn(
+            "the random generators of the environments cannot be read (np_random), so a run that "
+            "continues from a checkpoint sees other random numbers in them",
+            stacklevel=2,
+        )
+
+
+def _forget_seeds(env: VecEnv) -> None:
+    # Not `env.unwrapped`: wrappers of other libraries return something else there.
+    while isinstance(env, VecEnvWrapper):
+        env = env.venv
+    if isinstance(env, VecEnv):
+        env._reset_seeds()
+
+
 def _generators(env: VecEnv | None) -> list[np.random.Generator | None]:
     """Return the generator of each environment, or a copy of it; None for one without."""
     if env is None:
         return []
     try:
         found = env.get_attr("np_random")
-    # Environments without a generator, as SB3 reports a missing attribute, or a process that died.
-    except (AttributeError, EOFError, OSError):
+    except Exception:  # vectorized environments of other libraries raise whatever they like
         return [None] * env.num_envs
     return [one if _is_known(one) else None for one in found]
 

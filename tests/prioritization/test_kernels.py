@@ -38,8 +38,7 @@ def test_kernels_work_when_they_come_from_numbas_cache(tmp_path):
     from_the_cache = _run(USE_ALL_KERNELS, environment)
 
     assert list(tmp_path.glob("**/*.nbi"))
-    assert compiled.stderr.count("compiles its functions") == 1, "said once"
-    assert from_the_cache.stderr == ""
+    assert compiled.stderr == from_the_cache.stderr == ""
 
 
 def test_no_kernel_returns_arrays_in_a_tuple():

@@ -2,6 +2,7 @@ import inspect
 import random
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import (
     DummyVecEnv,
     SubprocVecEnv,
+    VecEnvWrapper,
     VecFrameStack,
     VecNormalize,
 )
@@ -699,3 +701,51 @@ def test_plain_dqn_is_refused_by_name(tmp_path):
     with pytest.raises(ValueError, match="of a prioritized algorithm, such as PERDQN, got DQN"):
         save_checkpoint(make(kind=DQN), tmp_path / "checkpoint")
     assert not [*tmp_path.iterdir()]
+
+
+class ForeignVecEnv(VecEnvWrapper):
+    """A wrapper around a vectorized environment that is not SB3's, as SuperSuit and Isaac Lab."""
+
+    def __init__(self, venv):
+        super().__init__(venv)
+        self.venv = SimpleNamespace(step_wait=venv.step_wait, reset=venv.reset, close=venv.close)
+        self.steps = venv.step_async
+
+    @property
+    def unwrapped(self):
+        return self.venv
+
+    def step_async(self, actions):
+        self.steps(actions)
+
+    def step_wait(self):
+        return self.venv.step_wait()
+
+    def reset(self):
+        return self.venv.reset()
+
+    def get_attr(self, attr_name, indices=None):
+        if attr_name == "render_mode":
+            return [None] * self.num_envs
+        raise NotImplementedError("no attributes")
+
+    def env_is_wrapped(self, wrapper_class, indices=None):
+        return [False] * self.num_envs
+
+
+@pytest.mark.parametrize("restore", [True, False])
+def test_checkpoint_of_vec_env_that_is_not_from_sb3(tmp_path, restore):
+    env = ForeignVecEnv(DummyVecEnv([Corridor]))
+    model = PERDQN("MlpPolicy", env, learning_starts=10, buffer_size=100, device="cpu")
+    with pytest.warns(UserWarning, match="generators of the environments"):
+        model.learn(30, callback=CheckpointCallback(10, tmp_path))
+
+    loaded = load_checkpoint(
+        latest_checkpoint(tmp_path),
+        ForeignVecEnv(DummyVecEnv([Corridor])),
+        "cpu",
+        restore_environments=restore,
+    )
+
+    assert_same_buffer(loaded.replay_buffer, model.replay_buffer)
+    loaded.learn(10, reset_num_timesteps=False)

@@ -1,0 +1,64 @@
+"""Small things that several folders need: checks of arguments, advice, and numba's decorator."""
+
+import warnings
+from collections.abc import Callable
+from functools import cache
+from numbers import Integral, Real
+from typing import Any, TypeVar, cast
+
+from numba import njit
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def is_number(value: Any, low: float, high: float) -> bool:
+    """Return whether a value is a number in [low, high]; True and False are not numbers."""
+    return isinstance(value, Real) and not isinstance(value, bool) and low <= float(value) <= high
+
+
+def require_fraction(name: str, value: Any) -> None:
+    """Raise ValueError unless the value is a number in [0, 1]."""
+    if not is_number(value, 0, 1):
+        raise ValueError(f"{name} must lie in [0, 1], got {value!r}")
+
+
+def require_whole(name: str, value: Any, lowest: int = 1) -> None:
+    """Raise ValueError unless the value is a whole number of at least ``lowest``."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < lowest:
+        raise ValueError(f"{name} must be a whole number of at least {lowest}, got {value!r}")
+
+
+def require_one_of(name: str, value: Any, choices: tuple[Any, ...]) -> None:
+    """Raise ValueError unless the value is one of the choices."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {choices}, got {value!r}")
+
+
+def install(extra: str) -> str:
+    """Return the commands that install an extra of sb3-per; each of them is enough."""
+    return f'pip install "sb3-per[{extra}]"\n(in a clone: pip install ".[{extra}]")'
+
+
+def kernel(function: Function) -> Function:
+    """
+    Compile a function with numba when it is first called, and keep the result on disk.
+
+    If neither the package's folder nor the user's can be written (as in a container with a
+    read-only file system), numba refuses to cache, and every process compiles the function.
+    """
+    try:
+        return cast(Function, njit(cache=True)(function))
+    except RuntimeError:  # "cannot cache function ...: no locator available"
+        _warn_that_nothing_is_cached()
+        return cast(Function, njit(function))
+
+
+@cache
+def _warn_that_nothing_is_cached() -> None:
+    warnings.warn(
+        "numba finds no folder where it can cache compiled functions, so every process compiles "
+        "them again, which takes seconds. Set the environment variable NUMBA_CACHE_DIR to a folder "
+        "that can be written.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
