@@ -4,8 +4,6 @@ import importlib
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
-from sb3_per.legacy import resolve_moved_modules
-
 if TYPE_CHECKING:
     from sb3_per.algorithms.crossq import PERCrossQ
     from sb3_per.algorithms.dqn import PERDQN
@@ -19,13 +17,19 @@ if TYPE_CHECKING:
         PrioritizedReplayBuffer,
         PrioritizedReplayBufferSamples,
     )
-    from sb3_per.saving.buffer_files import load_buffer, save_buffer
-    from sb3_per.saving.checkpoint import load_checkpoint, save_checkpoint
-    from sb3_per.saving.checkpoint_callback import CheckpointCallback, latest_checkpoint
+    from sb3_per.options import PAPER
+    from sb3_per.saving.buffers import load_buffer, save_buffer
+    from sb3_per.saving.checkpoints import (
+        CheckpointCallback,
+        latest_checkpoint,
+        load_checkpoint,
+        save_checkpoint,
+    )
 
-__version__ = "0.2.0"
+__version__ = "0.3.0.dev0"
 
 __all__ = [
+    "PAPER",
     "PERDDPG",
     "PERDQN",
     "PERSAC",
@@ -54,20 +58,18 @@ _MODULES = {
     "PERSAC": "algorithms.sac",
     "PERTD3": "algorithms.td3",
     "PERTQC": "algorithms.tqc",
-    "CheckpointCallback": "saving.checkpoint_callback",
+    "PAPER": "options",
+    "CheckpointCallback": "saving.checkpoints",
     "PrioritizedDictReplayBuffer": "buffers",
     "PrioritizedHerReplayBuffer": "buffers",
     "PrioritizedReplayBuffer": "buffers",
     "PrioritizedReplayBufferSamples": "buffers",
-    "latest_checkpoint": "saving.checkpoint_callback",
-    "load_buffer": "saving.buffer_files",
-    "load_checkpoint": "saving.checkpoint",
-    "save_buffer": "saving.buffer_files",
-    "save_checkpoint": "saving.checkpoint",
+    "latest_checkpoint": "saving.checkpoints",
+    "load_buffer": "saving.buffers",
+    "load_checkpoint": "saving.checkpoints",
+    "save_buffer": "saving.buffers",
+    "save_checkpoint": "saving.checkpoints",
 }
-
-
-resolve_moved_modules()
 
 
 def __getattr__(name: str) -> Any:
@@ -80,7 +82,7 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name != "sb3_contrib":
             raise
-        from sb3_per.extras import install
+        from sb3_per._utils import install
 
         message = f"sb3_per.{name} needs sb3-contrib: {install('contrib')}"
         raise ImportError(message, name=error.name) from error

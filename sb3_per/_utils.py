@@ -6,20 +6,17 @@ from functools import cache
 from numbers import Integral, Real
 from typing import Any, TypeVar, cast
 
+import numpy as np
 from numba import njit
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def is_number(value: Any, low: float, high: float) -> bool:
-    """Return whether a value is a number in [low, high]; True and False are not numbers."""
-    return isinstance(value, Real) and not isinstance(value, bool) and low <= float(value) <= high
-
-
-def require_fraction(name: str, value: Any) -> None:
-    """Raise ValueError unless the value is a number in [0, 1]."""
-    if not is_number(value, 0, 1):
-        raise ValueError(f"{name} must lie in [0, 1], got {value!r}")
+def require_number(name: str, value: Any, low: float, high: float) -> None:
+    """Raise ValueError unless the value is a number in [low, high]; True is no number."""
+    is_number = isinstance(value, Real) and not isinstance(value, bool | np.bool_)
+    if not (is_number and low <= float(value) <= high):
+        raise ValueError(f"{name} must lie in [{low}, {high}], got {value!r}")
 
 
 def require_whole(name: str, value: Any, lowest: int = 1) -> None:

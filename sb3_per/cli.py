@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from sb3_per import __version__
-from sb3_per.extras import install
+from sb3_per._utils import install
 
 
 class Command(NamedTuple):
@@ -51,7 +51,7 @@ _RL_ZOO_COMMANDS = {
     ),
     "record_video": Command("film a trained agent", "rl_zoo3.record_video", None, _ZOO),
     "record_training": Command(
-        "film an agent at each checkpoint", "sb3_per.zoo.recording", "record_training", _ZOO
+        "film an agent at each checkpoint", "sb3_per.zoo", "record_training", _ZOO
     ),
     "push_to_hub": Command("upload a trained agent", "rl_zoo3.push_to_hub", None, _ZOO),
     "load_from_hub": Command("download a trained agent", "rl_zoo3.load_from_hub", None, _ZOO),

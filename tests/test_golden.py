@@ -88,11 +88,7 @@ def algorithm_cases():
 
 
 def build(algorithm_name, env, options, **kwargs):
-    """Make a model; ``options`` are those of replay, with beta as a number or (first, last)."""
-    beta = options.pop("beta")
-    kwargs["beta_initial"], kwargs["beta_final"] = beta if isinstance(beta, tuple) else (beta, beta)
-    if options["prioritization"] == "lap":
-        kwargs["loss"] = "huber"
+    """Make a model; ``options`` are those of replay."""
     policy = "MultiInputPolicy" if isinstance(env.observation_space, spaces.Dict) else "MlpPolicy"
     return getattr(sb3_per, algorithm_name)(policy, env, replay_buffer_kwargs=options, **kwargs)
 

@@ -1,108 +1,25 @@
 """CrossQ with prioritized replay."""
 
-from typing import Any, Literal
-
-import torch as th
 from sb3_contrib import CrossQ
-from sb3_contrib.crossq.policies import CrossQPolicy
-from stable_baselines3.common.buffers import ReplayBuffer
-from stable_baselines3.common.noise import ActionNoise
-from stable_baselines3.common.type_aliases import GymEnv, Schedule
 
-from sb3_per.algorithms.buffer_options import ARGUMENT_HINTS
-from sb3_per.algorithms.squared_loss import PrioritizedSquaredLossAlgorithm
-from sb3_per.signatures import explain_unknown_arguments
+from sb3_per.algorithms.critics import PrioritizedCriticAlgorithm
 
 
-class PERCrossQ(PrioritizedSquaredLossAlgorithm, CrossQ):
+class PERCrossQ(PrioritizedCriticAlgorithm, CrossQ):
     """
     CrossQ with prioritized experience replay.
 
-    The loss of the critics is weighted by the importance-sampling weights; a transition's priority
-    comes from the mean of abs(TD error) over the critics. The actor and the entropy coefficient
-    learn from the same batch without weights, and batch normalization ignores the weights, too.
-    ``train/critic_loss`` is logged as in sb3-contrib, without weights.
+    By default it is LAP (Fujimoto et al. 2020): priorities max(abs(TD error), 1)^0.4, a Huber loss
+    with the threshold 1, and no weights. With other priorities, the critics have CrossQ's squared
+    loss, weighted by the importance-sampling weights. A transition's priority comes from the mean
+    of abs(TD error) over the critics. The actor and the entropy coefficient learn from the same
+    batch without weights, and batch normalization ignores the weights, too. ``train/critic_loss``
+    is logged as in sb3-contrib, without weights.
 
-    The arguments of ``CrossQ`` come first, in its order, and mean the same.
-    ``replay_buffer_kwargs`` takes the options of ``PrioritizedReplayBuffer``; the buffer gets
-    ``n_steps`` and ``gamma`` from the algorithm.
+    The arguments are those of ``CrossQ``. ``replay_buffer_kwargs`` takes the options of
+    ``PrioritizedReplayBuffer``, beta too; the buffer gets ``n_steps`` and ``gamma`` from the
+    algorithm.
 
-    :param beta_initial: Exponent of the importance-sampling weights at the start, in [0, 1].
-    :param beta_final: The exponent at the end of the annealing, in [0, 1].
-    :param beta_fraction: Part of the training over which beta moves linearly, in (0, 1].
-    :param loss: ``"mse"`` is the base's squared loss. ``"huber"`` is the same up to a threshold of
-        abs(TD error), then linear. The threshold is 1, or LAP's with ``prioritization="lap"``.
-    :raises ValueError: for an unknown argument, a value out of range, or a replay buffer without
-        priorities.
+    :raises ValueError: for an option out of its range, or a replay buffer without priorities.
     :raises RuntimeError: if ``CrossQ.train`` of this version cannot be given a weighted loss.
     """
-
-    @explain_unknown_arguments(ARGUMENT_HINTS)
-    def __init__(
-        self,
-        policy: str | type[CrossQPolicy],
-        env: GymEnv | str,
-        learning_rate: float | Schedule = 1e-3,
-        buffer_size: int = 1_000_000,
-        learning_starts: int = 100,
-        batch_size: int = 256,
-        gamma: float = 0.99,
-        train_freq: int | tuple[int, str] = 1,
-        gradient_steps: int = 1,
-        action_noise: ActionNoise | None = None,
-        replay_buffer_class: type[ReplayBuffer] | None = None,
-        replay_buffer_kwargs: dict[str, Any] | None = None,
-        optimize_memory_usage: bool = False,
-        n_steps: int = 1,
-        ent_coef: str | float = "auto",
-        target_entropy: str | float = "auto",
-        policy_delay: int = 3,
-        use_sde: bool = False,
-        sde_sample_freq: int = -1,
-        use_sde_at_warmup: bool = False,
-        stats_window_size: int = 100,
-        tensorboard_log: str | None = None,
-        policy_kwargs: dict[str, Any] | None = None,
-        verbose: int = 0,
-        seed: int | None = None,
-        device: th.device | str = "auto",
-        _init_setup_model: bool = True,
-        *,
-        beta_initial: float = 0.4,
-        beta_final: float = 1.0,
-        beta_fraction: float = 1.0,
-        loss: Literal["mse", "huber"] = "mse",
-    ) -> None:
-        super().__init__(
-            policy=policy,
-            env=env,
-            learning_rate=learning_rate,
-            buffer_size=buffer_size,
-            learning_starts=learning_starts,
-            batch_size=batch_size,
-            gamma=gamma,
-            train_freq=train_freq,
-            gradient_steps=gradient_steps,
-            action_noise=action_noise,
-            replay_buffer_class=replay_buffer_class,
-            replay_buffer_kwargs=replay_buffer_kwargs,
-            optimize_memory_usage=optimize_memory_usage,
-            n_steps=n_steps,
-            ent_coef=ent_coef,
-            target_entropy=target_entropy,
-            policy_delay=policy_delay,
-            use_sde=use_sde,
-            sde_sample_freq=sde_sample_freq,
-            use_sde_at_warmup=use_sde_at_warmup,
-            stats_window_size=stats_window_size,
-            tensorboard_log=tensorboard_log,
-            policy_kwargs=policy_kwargs,
-            verbose=verbose,
-            seed=seed,
-            device=device,
-            _init_setup_model=_init_setup_model,
-            beta_initial=beta_initial,
-            beta_final=beta_final,
-            beta_fraction=beta_fraction,
-            loss=loss,
-        )

@@ -9,12 +9,11 @@ from stable_baselines3.common.type_aliases import GymEnv, Schedule
 from stable_baselines3.dqn.policies import DQNPolicy
 from torch.nn import functional as F
 
-from sb3_per.algorithms.buffer_options import ARGUMENT_HINTS
+from sb3_per._utils import require_one_of
+from sb3_per.algorithms.base import PrioritizedAlgorithm
 from sb3_per.algorithms.metrics import Metrics, metrics_of
-from sb3_per.algorithms.prioritized import PrioritizedAlgorithm
-from sb3_per.buffers.samples import PrioritizedReplayBufferSamples
-from sb3_per.rules import require_bool
-from sb3_per.signatures import explain_unknown_arguments
+from sb3_per.buffers.prioritized import PrioritizedReplayBufferSamples
+from sb3_per.options import CLIPPED
 
 
 class PERDQN(PrioritizedAlgorithm, DQN):
@@ -30,21 +29,19 @@ class PERDQN(PrioritizedAlgorithm, DQN):
     ``policy_kwargs=dict(optimizer_kwargs=dict(fused=False))``.
 
     The arguments of ``DQN`` come first, in its order, and mean the same.
-    ``replay_buffer_kwargs`` takes the options of ``PrioritizedReplayBuffer``; the buffer gets
-    ``n_steps`` and ``gamma`` from the algorithm.
+    ``replay_buffer_kwargs`` takes the options of ``PrioritizedReplayBuffer``, beta too. The default
+    options are those that worked best: priorities clipped where the loss turns linear, half of each
+    batch uniform, weights divided by their mean. ``replay_buffer_kwargs=sb3_per.PAPER`` gives the
+    paper's.
 
-    :param beta_initial: Exponent of the importance-sampling weights at the start, in [0, 1].
-    :param beta_final: The exponent at the end of the annealing, in [0, 1].
-    :param beta_fraction: Part of the training over which beta moves linearly, in (0, 1].
     :param double_q: Use Double Q-learning (van Hasselt et al. 2016): the online network chooses the
         next action, the target network evaluates it.
-    :raises ValueError: for an unknown argument, a value out of range, or a replay buffer without
-        priorities.
+    :raises ValueError: for an option out of its range, or a replay buffer without priorities.
     """
 
-    loss_threshold = 1.0  # of F.smooth_l1_loss
+    default_options = CLIPPED
+    huber_threshold = 1.0
 
-    @explain_unknown_arguments(ARGUMENT_HINTS)
     def __init__(
         self,
         policy: str | type[DQNPolicy],
@@ -74,9 +71,6 @@ class PERDQN(PrioritizedAlgorithm, DQN):
         device: th.device | str = "auto",
         _init_setup_model: bool = True,
         *,
-        beta_initial: float = 0.4,
-        beta_final: float = 1.0,
-        beta_fraction: float = 1.0,
         double_q: bool = False,
     ) -> None:
         self.double_q = double_q
@@ -107,13 +101,10 @@ class PERDQN(PrioritizedAlgorithm, DQN):
             seed=seed,
             device=device,
             _init_setup_model=_init_setup_model,
-            beta_initial=beta_initial,
-            beta_final=beta_final,
-            beta_fraction=beta_fraction,
         )
 
     def _setup_model(self) -> None:
-        require_bool("double_q", self.double_q)
+        require_one_of("double_q", self.double_q, (True, False))
         super()._setup_model()
         self._use_fused_adam()
 
@@ -136,7 +127,7 @@ class PERDQN(PrioritizedAlgorithm, DQN):
         """Take gradient steps as ``DQN.train`` does, on batches sampled by priority."""
         self.policy.set_training_mode(True)
         self._update_learning_rate(self.policy.optimizer)
-        self.replay_buffer.beta = self._annealed_beta()
+        self._update_beta()
 
         steps = [self._gradient_step(batch_size) for _ in range(gradient_steps)]
 
@@ -160,7 +151,7 @@ class PERDQN(PrioritizedAlgorithm, DQN):
         clip_gradients(parameters, self.max_grad_norm)
         optimizer.step()
         weights = batch.weights.cpu().numpy().ravel()
-        return metrics_of(loss.item(), on_host.ravel(), weights, self.loss_threshold)
+        return metrics_of(on_host.ravel(), weights, self.loss_threshold)
 
     def _weighted_loss(self, batch: PrioritizedReplayBufferSamples) -> tuple[th.Tensor, th.Tensor]:
         """Return the mean of weight * Huber(TD error), and the TD errors, (B, 1), detached."""
@@ -170,7 +161,8 @@ class PERDQN(PrioritizedAlgorithm, DQN):
         )  # (B, 1)
         # The weight belongs outside of the Huber loss: inside, it would move the point where the
         # loss turns linear.
-        losses = F.smooth_l1_loss(q_values, targets, reduction="none")  # (B, 1)
+        threshold = self.loss_threshold or 1.0
+        losses = F.huber_loss(q_values, targets, reduction="none", delta=threshold)  # (B, 1)
         return (batch.weights * losses).mean(), targets - q_values.detach()
 
     @th.no_grad()

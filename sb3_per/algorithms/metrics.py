@@ -29,7 +29,6 @@ LOGGED = (*Metrics._fields[:-2], "gradient_noise_ratio")
 
 
 def metrics_of(
-    loss: float,
     td_errors: NDArray[np.float32],
     weights: NDArray[np.float32],
     loss_threshold: float | None = None,
@@ -40,13 +39,14 @@ def metrics_of(
     With w the weights, d the TD errors, t the loss's threshold and g = min(abs(d), t), the size of
     a sample's gradient with respect to its Q-value:
 
+    - ``loss`` is the mean Huber loss of d, without weights (nothing is logged without a threshold:
+      SB3 logs the loss itself there);
     - ``effective_sample_size`` is (sum w)^2 / (B sum w^2), 0 where all weights are 0;
     - ``linear_loss_share`` is the share of samples with abs(d) > t, 0 without a threshold;
     - ``second_moment`` is mean(w^2 g^2) / mean(w)^2, and ``uniform_second_moment`` is mean(w g^2) /
       mean(w): for beta = 1, estimates of the gradient's second moment and of its second moment
       under uniform sampling. The mean weight makes them independent of how weights are normalized.
 
-    :param loss: Mean of weight * loss.
     :param td_errors: Target minus Q, on the host, shape (B,).
     :param weights: Importance-sampling weights, on the host, shape (B,).
     :param loss_threshold: The abs(TD error) at which the loss turns linear; None if it never does.
@@ -57,8 +57,10 @@ def metrics_of(
     threshold = np.inf if loss_threshold is None else loss_threshold
     gradients = np.minimum(sizes.astype(np.float64), threshold)
     weighted = weights * gradients
+    # g d - g^2 / 2 is d^2 / 2 up to the threshold, and linear beyond it.
+    loss = float(gradients @ sizes) - 0.5 * float(gradients @ gradients)
     return Metrics(
-        loss=loss,
+        loss=loss / n,
         td_error=float(sizes.sum()) / n,
         weight_mean=total / n,
         effective_sample_size=total * total / (n * squares) if squares > 0 else 0.0,

@@ -1,17 +1,8 @@
 """TQC with prioritized replay."""
 
-from typing import Any
-
-import torch as th
 from sb3_contrib import TQC
-from sb3_contrib.tqc.policies import TQCPolicy
-from stable_baselines3.common.buffers import ReplayBuffer
-from stable_baselines3.common.noise import ActionNoise
-from stable_baselines3.common.type_aliases import GymEnv, Schedule
 
-from sb3_per.algorithms.buffer_options import ARGUMENT_HINTS
-from sb3_per.algorithms.critic_loss import PrioritizedQuantileAlgorithm
-from sb3_per.signatures import explain_unknown_arguments
+from sb3_per.algorithms.critics import PrioritizedQuantileAlgorithm
 
 
 class PERTQC(PrioritizedQuantileAlgorithm, TQC):
@@ -24,86 +15,10 @@ class PERTQC(PrioritizedQuantileAlgorithm, TQC):
     the target's mean is a little lower. The actor and the entropy coefficient learn from the same
     batch without weights. ``train/critic_loss`` is logged as in sb3-contrib, without weights.
 
-    The arguments of ``TQC`` come first, in its order, and mean the same.
-    ``replay_buffer_kwargs`` takes the options of ``PrioritizedReplayBuffer``; the buffer gets
-    ``n_steps`` and ``gamma`` from the algorithm.
+    The arguments are those of ``TQC``. ``replay_buffer_kwargs`` takes the options of
+    ``PrioritizedReplayBuffer``, beta too; the buffer gets ``n_steps`` and ``gamma`` from the
+    algorithm.
 
-    :param beta_initial: Exponent of the importance-sampling weights at the start, in [0, 1].
-    :param beta_final: The exponent at the end of the annealing, in [0, 1].
-    :param beta_fraction: Part of the training over which beta moves linearly, in (0, 1].
-    :raises ValueError: for an unknown argument, a value out of range, or a replay buffer without
-        priorities.
+    :raises ValueError: for an option out of its range, or a replay buffer without priorities.
     :raises RuntimeError: if ``TQC.train`` of this version cannot be given a weighted loss.
     """
-
-    @explain_unknown_arguments(ARGUMENT_HINTS)
-    def __init__(
-        self,
-        policy: str | type[TQCPolicy],
-        env: GymEnv | str,
-        learning_rate: float | Schedule = 3e-4,
-        buffer_size: int = 1_000_000,
-        learning_starts: int = 100,
-        batch_size: int = 256,
-        tau: float = 0.005,
-        gamma: float = 0.99,
-        train_freq: int | tuple[int, str] = 1,
-        gradient_steps: int = 1,
-        action_noise: ActionNoise | None = None,
-        replay_buffer_class: type[ReplayBuffer] | None = None,
-        replay_buffer_kwargs: dict[str, Any] | None = None,
-        optimize_memory_usage: bool = False,
-        n_steps: int = 1,
-        ent_coef: str | float = "auto",
-        target_update_interval: int = 1,
-        target_entropy: str | float = "auto",
-        top_quantiles_to_drop_per_net: int = 2,
-        use_sde: bool = False,
-        sde_sample_freq: int = -1,
-        use_sde_at_warmup: bool = False,
-        stats_window_size: int = 100,
-        tensorboard_log: str | None = None,
-        policy_kwargs: dict[str, Any] | None = None,
-        verbose: int = 0,
-        seed: int | None = None,
-        device: th.device | str = "auto",
-        _init_setup_model: bool = True,
-        *,
-        beta_initial: float = 0.4,
-        beta_final: float = 1.0,
-        beta_fraction: float = 1.0,
-    ) -> None:
-        super().__init__(
-            policy=policy,
-            env=env,
-            learning_rate=learning_rate,
-            buffer_size=buffer_size,
-            learning_starts=learning_starts,
-            batch_size=batch_size,
-            tau=tau,
-            gamma=gamma,
-            train_freq=train_freq,
-            gradient_steps=gradient_steps,
-            action_noise=action_noise,
-            replay_buffer_class=replay_buffer_class,
-            replay_buffer_kwargs=replay_buffer_kwargs,
-            optimize_memory_usage=optimize_memory_usage,
-            n_steps=n_steps,
-            ent_coef=ent_coef,
-            target_update_interval=target_update_interval,
-            target_entropy=target_entropy,
-            top_quantiles_to_drop_per_net=top_quantiles_to_drop_per_net,
-            use_sde=use_sde,
-            sde_sample_freq=sde_sample_freq,
-            use_sde_at_warmup=use_sde_at_warmup,
-            stats_window_size=stats_window_size,
-            tensorboard_log=tensorboard_log,
-            policy_kwargs=policy_kwargs,
-            verbose=verbose,
-            seed=seed,
-            device=device,
-            _init_setup_model=_init_setup_model,
-            beta_initial=beta_initial,
-            beta_final=beta_final,
-            beta_fraction=beta_fraction,
-        )

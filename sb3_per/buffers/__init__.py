@@ -4,8 +4,8 @@ from sb3_per.buffers.her import PrioritizedHerReplayBuffer
 from sb3_per.buffers.prioritized import (
     PrioritizedDictReplayBuffer,
     PrioritizedReplayBuffer,
+    PrioritizedReplayBufferSamples,
 )
-from sb3_per.buffers.samples import PrioritizedReplayBufferSamples
 
 __all__ = [
     "PrioritizedDictReplayBuffer",

@@ -1,29 +1,28 @@
 """Storage for observations of stacked frames that stores each frame once."""
 
+import math
 import warnings
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
+from stable_baselines3.common.preprocessing import is_image_space
 
-from sb3_per.buffers.frame_kernels import (
-    N_ADDED,
-    N_USED,
-    choose_free,
-    copy_frames,
-    find_frames,
-    find_free,
-    store_row,
-)
-from sb3_per.buffers.frame_layout import HOW_TO_TURN_OFF, Frames, layouts_of
+from sb3_per._utils import kernel
 from sb3_per.prioritization.sum_tree import IntArray
-from sb3_per.rules import require
 
 try:
     import psutil  # type: ignore[import-untyped]  # it has no types
 except ImportError:  # SB3 does not require it either
     psutil = None
+
+Frames = NDArray[np.uint8]
+
+HOW_TO_TURN_OFF = "leave n_stack out to store whole observations"
+# Indices of the counters: the first free frame or -1 (`previous` links each free frame to the next
+# one); how many frames were ever used; how many rows were added.
+FREE, N_USED, N_ADDED = range(3)
 
 
 class FrameStore:
@@ -41,19 +40,28 @@ class FrameStore:
 
     Rare cases: if episodes are so short that the frames need more memory than was reserved, more is
     reserved, so no transition is lost. An observation that does not continue from the transition
-    before it begins a new chain of frames.
+    before it begins a new chain of frames. If neither the space nor the first observations tell on
+    which axis frames are stacked (a blank screen), the store decides as soon as one tells.
 
     :param n_rows: Rows of the buffer.
     :param n_envs: Environments; a slot is ``row * n_envs + env``.
     :param space: Space of the stacked observations.
     :param n_stack: Frames in an observation, at least 2.
+    :param frames_first: Whether they are stacked on the first axis; None to find out.
     :raises ValueError: for a space without such stacks.
     """
 
-    def __init__(self, n_rows: int, n_envs: int, space: spaces.Space[Any], n_stack: int) -> None:
+    def __init__(
+        self,
+        n_rows: int,
+        n_envs: int,
+        space: spaces.Space[Any],
+        n_stack: int,
+        frames_first: bool | None = None,
+    ) -> None:
         self.n_stack = n_stack
-        self._layouts = layouts_of(space, n_stack, n_envs)
-        self.layout = self._layouts[0]
+        # All layouts that fit what was stored; the first one is used.
+        self._layouts = layouts_of(space, n_stack, n_envs, frames_first)
         self.n_bytes = self.layout.n_bytes  # of a frame
         self._one_each = np.ones(n_envs, dtype=np.int64)
         latest: list[bytes] = []
@@ -71,6 +79,11 @@ class FrameStore:
 
     def _new_chunk(self, n_frames: int) -> Frames:
         return np.zeros((n_frames, self.n_bytes), dtype=np.uint8)
+
+    @property
+    def layout(self) -> "StackLayout":
+        """Return the layout in use."""
+        return self._layouts[0]
 
     @property
     def nbytes(self) -> int:
@@ -100,7 +113,8 @@ class FrameStore:
 
     def state(self) -> dict[str, Any]:
         """Return what ``restore`` needs in addition to the arrays: values that JSON can hold."""
-        return {"n_frames": self.n_frames, "channels_first": self.layout.channels_first}
+        axes = [layout.channels_first for layout in self._layouts]
+        return {"n_frames": self.n_frames, "channels_first": axes}
 
     def restore(self, state: dict[str, Any]) -> None:
         """
@@ -108,13 +122,11 @@ class FrameStore:
 
         :raises ValueError: if a store of this size cannot hold so many frames, or not on that axis.
         """
-        n_frames: Any = state.get("n_frames")
-        is_number = isinstance(n_frames, int) and 0 <= n_frames <= self.max_frames
-        require(is_number, f"n_frames must lie in [0, {self.max_frames}]", n_frames)
-        axis = state.get("channels_first", self.layout.channels_first)  # it may be missing
+        n_frames, axes = state["n_frames"], state["channels_first"]
+        if not 0 <= n_frames <= self.max_frames:
+            raise ValueError(f"n_frames must lie in [0, {self.max_frames}], got {n_frames}")
         layouts = {layout.channels_first: layout for layout in self._layouts}
-        require(axis in list(layouts), f"channels_first must be one of {list(layouts)}", axis)
-        self.layout = layouts[axis]
+        self._layouts = [layouts[axis] for axis in axes]
         self._reserve(n_frames)
         # No row count is -1, so the next `add` notices and finds out which frames are free.
         self.counters[:] = -1, n_frames, -1
@@ -131,8 +143,8 @@ class FrameStore:
             "previous": (-1, self.previous[: self.n_frames]),
         }
         for name, (lowest, frames) in parts.items():
-            fits = frames.size == 0 or lowest <= frames.min() <= frames.max() < self.n_frames
-            require(fits, f"{name} frames must lie in [{lowest}, {self.n_frames})", frames)
+            if frames.size > 0 and not lowest <= frames.min() <= frames.max() < self.n_frames:
+                raise ValueError(f"{name} must lie in [{lowest}, {self.n_frames}), got {frames}")
 
     def observations(self, slots: IntArray) -> NDArray[Any]:
         """Return the observations in slots, shape (B, ...)."""
@@ -142,24 +154,29 @@ class FrameStore:
         """Return the next observations in slots, shape (B, ...)."""
         return self._stacks(self.following.take(slots))
 
-    def add(self, n_added: int, observations: Any, next_observations: Any) -> None:
+    def add(self, row: int, is_full: bool, observations: Any, next_observations: Any) -> None:
         """
         Store the observations of one row.
 
-        :param n_added: How many rows were added before this one, since the buffer was empty.
+        :param row: The row that is written: SB3's ``pos``.
+        :param is_full: Whether all rows hold transitions: SB3's ``full``.
         :param observations: Shape (n_envs, ...).
         :param next_observations: Shape (n_envs, ...).
         :raises ValueError: if they are not stacks of frames; nothing has changed then.
         """
+        n_rows = len(self.newest)
+        n_added = row + n_rows if is_full else row  # as far as the row tells
+        stacks, next_stacks = self._as_stacks(n_added, observations, next_observations)
         # Unequal after `reset`, after loading, and after an exception in the buffer's `add`.
         is_known = bool(self.counters[N_ADDED] == n_added)
-        stacks, next_stacks = self._as_stacks(n_added, observations, next_observations)
         continues = self._continues(n_added, is_known, stacks)
         if not is_known:
             links = (self.previous, self.newest, self.following)
             find_free(self.counters, *links, self.n_stack, n_added)
         self._store(n_added, is_known, continues, (stacks, next_stacks))
-        self._latest = n_added + 1, [stack.tobytes() for stack in next_stacks]
+        if n_added + 1 == 2 * n_rows:  # the next row is row 0 of a full buffer
+            self.counters[N_ADDED] = n_rows
+        self._latest = int(self.counters[N_ADDED]), [stack.tobytes() for stack in next_stacks]
 
     def _continues(self, n_added: int, is_known: bool, stacks: Frames) -> NDArray[np.bool_]:
         """Return which observations equal the next observations of the row before, by bytes."""
@@ -202,24 +219,36 @@ class FrameStore:
         self, n_added: int, observations: Any, next_observations: Any
     ) -> tuple[Frames, Frames]:
         """Return observations and next observations as bytes; raise ValueError if not stacked."""
-        # The space alone does not always tell the axis, but the first row does.
-        possible = self._layouts if n_added == 0 else [self.layout]
-        row = observations, next_observations
-        for layout in possible:
-            stacks, next_stacks = map(layout.as_stored, row)
+        fitting = []
+        for layout in self._layouts if n_added < len(self.newest) else self._layouts[:1]:
+            stacks, next_stacks = map(layout.as_stored, (observations, next_observations))
             if layout.fits(stacks, next_stacks):
-                self.layout = layout
-                return stacks, next_stacks
-        stacks, next_stacks = map(self.layout.as_stored, row)
-        differs = (next_stacks[:, :, :-1] != stacks[:, :, 1:]).reshape(len(stacks), -1)
-        axes = " or ".join("first" if each.channels_first else "last" for each in possible)
-        raise ValueError(
-            f"n_stack={self.n_stack} needs observations of {self.n_stack} frames, stacked on the "
-            f"{axes} axis as by VecFrameStack: a next observation must be its observation without "
-            f"the oldest frame, followed by a new one ({HOW_TO_TURN_OFF}; if you have stepped or "
-            "reset the model's environments yourself, call model.set_env), "
-            f"got others from environment {int(differs.any(axis=1).argmax())}"
-        )
+                fitting.append((layout, stacks, next_stacks))
+        if not fitting:
+            differs = (next_stacks[:, :, :-1] != stacks[:, :, 1:]).reshape(len(stacks), -1)
+            axes = " or ".join("first" if each.channels_first else "last" for each in self._layouts)
+            raise ValueError(
+                f"n_stack={self.n_stack} needs observations of {self.n_stack} frames, stacked on "
+                f"the {axes} axis as by VecFrameStack: a next observation must be its observation "
+                f"without the oldest frame, followed by a new one ({HOW_TO_TURN_OFF}; if you have "
+                "stepped or reset the model's environments yourself, call model.set_env), "
+                f"got others from environment {int(differs.any(axis=1).argmax())}"
+            )
+        if len(fitting) < len(self._layouts):
+            self._use_layouts([layout for layout, *_ in fitting], n_added)
+        return fitting[0][1:]
+
+    def _use_layouts(self, layouts: list["StackLayout"], n_added: int) -> None:
+        """Keep some of the layouts. All stored rows fit them, and are stored again if necessary."""
+        n_envs, is_in_use = self.newest.shape[1], layouts[0] is self.layout
+        slots = np.arange(0 if is_in_use else n_added * n_envs)
+        shape = (-1, n_envs, *self.layout.shape)
+        rows = self.observations(slots).reshape(shape), self.next_observations(slots).reshape(shape)
+        self._layouts = layouts
+        if not is_in_use:
+            self.counters[:] = -1, 0, 0
+            for row, (observations, next_observations) in enumerate(zip(*rows, strict=True)):
+                self.add(row, False, observations, next_observations)
 
     def _stacks(self, newest: IntArray) -> NDArray[Any]:
         """Return the observations whose newest frames are ``newest``."""
@@ -256,6 +285,79 @@ def _n_kept(stack: Frames) -> int:
     return int(stack.shape[1] - is_frame.argmax()) if is_frame.any() else 1
 
 
+class StackLayout:
+    """
+    The shape of stacked observations, and the axis on which ``VecFrameStack`` has stacked them.
+
+    :param space: Space of the stacked observations.
+    :param n_stack: Frames in an observation.
+    :param n_envs: Environments in a row.
+    :param channels_first: Whether frames are stacked on the first axis.
+    """
+
+    def __init__(
+        self, space: spaces.Box, n_stack: int, n_envs: int, *, channels_first: bool
+    ) -> None:
+        self.shape, self.n_stack, self.channels_first = space.shape, n_stack, channels_first
+        self.dtype = np.dtype(space.dtype)
+        self.n_bytes = math.prod(self.shape) * self.dtype.itemsize // n_stack  # of a frame
+        self._row = (n_envs, *self.shape)
+        n_outer = 1 if channels_first else math.prod(self.shape[:-1])
+        self._stored_row = (n_envs, n_outer, n_stack, self.n_bytes // n_outer)
+        is_shifted = np.full(self._stored_row, 0xFF, dtype=np.uint8)
+        is_shifted[:, :, -1] = 0  # where a next observation has its newest frame
+        self._is_shifted = is_shifted.ravel()[: -self._stored_row[-1]]
+
+    def as_stored(self, observations: Any) -> Frames:
+        """
+        Return observations as bytes, shape (n_envs, n_outer, n_stack, n_inner), oldest frame first.
+
+        A frame has one outer part if channels come first, and one for each pixel if they come last.
+        """
+        stacks = np.asarray(observations, self.dtype)
+        if stacks.shape != self._row:
+            stacks = np.broadcast_to(stacks, self._row)
+        return np.ascontiguousarray(stacks).view(np.uint8).reshape(self._stored_row)
+
+    def as_observations(self, frames: Frames) -> NDArray[Any]:
+        """Return observations from the bytes of their frames, shape (B, n_stack, n_bytes)."""
+        values = frames.view(self.dtype)
+        if self.channels_first:
+            return values.reshape(-1, *self.shape)
+        n_channels = self.shape[-1] // self.n_stack
+        values = values.reshape(-1, self.n_stack, *self.shape[:-1], n_channels)
+        return np.moveaxis(values, 1, -2).reshape(-1, *self.shape)
+
+    def fits(self, stacks: Frames, next_stacks: Frames) -> bool:
+        """Return whether next observations hold the newer frames of their observations."""
+        return is_shifted_by_a_frame(stacks.ravel(), next_stacks.ravel(), self._is_shifted)
+
+
+def layouts_of(
+    space: spaces.Space[Any], n_stack: int, n_envs: int, frames_first: bool | None
+) -> list[StackLayout]:
+    """
+    Return the layouts that stacked observations can have, the likelier one first.
+
+    :param frames_first: Whether frames are stacked on the first axis; None if it is not known.
+    :raises ValueError: for a space that stacked observations cannot have.
+    """
+    if not isinstance(space, spaces.Box) or not space.shape:
+        rule = f"n_stack={n_stack} needs Box observations ({HOW_TO_TURN_OFF})"
+        raise ValueError(f"{rule}, got {space}")
+    shape = space.shape
+    # SB3 decides in the same way whether to transpose an image.
+    likelier = is_image_space(space) and shape[0] == min(shape)
+    axes = [likelier] if len(shape) == 1 else [likelier, not likelier]
+    if frames_first is not None:
+        axes = [bool(frames_first)]
+    possible = [first for first in axes if shape[0 if first else -1] % n_stack == 0]
+    if not possible:
+        rule = f"n_stack={n_stack} must divide the number of channels ({HOW_TO_TURN_OFF})"
+        raise ValueError(f"{rule}, got {shape}")
+    return [StackLayout(space, n_stack, n_envs, channels_first=first) for first in possible]
+
+
 def warn_if_too_large(n_bytes: int) -> None:
     """Warn, as SB3's buffers do, if a buffer needs more memory than is free."""
     if psutil is None:
@@ -267,3 +369,176 @@ def warn_if_too_large(n_bytes: int) -> None:
             f"{n_bytes / 1e9:.2f} GB when it is full, and {free / 1e9:.2f} GB are free",
             stacklevel=5,
         )
+
+
+@kernel
+def find_frames(newest: IntArray, previous: IntArray, numbers: IntArray) -> None:
+    """Write the frames of each stack to ``numbers``, the oldest first; -1 for missing frames."""
+    for i in range(len(newest)):
+        frame = newest[i]
+        for k in range(numbers.shape[1] - 1, -1, -1):
+            numbers[i, k] = frame
+            if frame >= 0:
+                frame = previous[frame]
+
+
+@kernel
+def copy_frames(
+    chunk: NDArray[np.uint8], first: int, numbers: IntArray, gathered: NDArray[np.uint8]
+) -> None:
+    """Copy the frames of a chunk, which begins with frame ``first``; write zeros for -1."""
+    for i in range(numbers.shape[0]):
+        for k in range(numbers.shape[1]):
+            position = numbers[i, k] - first
+            target = gathered[i, k]
+            if numbers[i, k] < 0:
+                target[:] = 0
+            elif 0 <= position < len(chunk):
+                source = chunk[position]
+                for byte in range(len(source)):
+                    target[byte] = source[byte]
+
+
+@kernel
+def is_shifted_by_a_frame(
+    stacks: NDArray[np.uint8], next_stacks: NDArray[np.uint8], mask: NDArray[np.uint8]
+) -> bool:
+    """
+    Return whether next observations hold the newer frames of their observations.
+
+    :param stacks: All bytes of the observations, channels last or first.
+    :param next_stacks: All bytes of the next observations.
+    :param mask: 0 for bytes of the newest frame of a next observation, 255 for others. The mask is
+        shorter than the stacks by the distance from one frame to the next.
+    """
+    newer = stacks[len(stacks) - len(mask) :]
+    found = np.uint8(0)
+    for i in range(len(mask)):  # without a branch, so that processors do many bytes at once
+        found |= (next_stacks[i] ^ newer[i]) & mask[i]
+    return bool(found == 0)
+
+
+@kernel
+def choose_free(counters: IntArray, previous: IntArray, chosen: IntArray) -> None:
+    """Write free frames to ``chosen``, first the ones used before; nothing else changes."""
+    frame, unused = counters[FREE], counters[N_USED]
+    for i in range(len(chosen)):
+        if frame >= 0:
+            chosen[i] = frame
+            frame = previous[frame]
+        else:
+            chosen[i] = unused
+            unused += 1
+
+
+@kernel
+def store_row(
+    counters: IntArray,
+    links: tuple[IntArray, IntArray, IntArray],
+    n_stack: int,
+    n_added: int,
+    frees_row: bool,
+    new: tuple[IntArray, IntArray, NDArray[np.bool_]],
+) -> None:
+    """
+    Link the frames that ``choose_free`` has chosen, and free those that only the overwritten row
+    used.
+
+    Everything happens in one call of a kernel, so signals are handled before or after it.
+
+    :param links: ``previous``, ``newest`` and ``following`` of ``FrameStore``.
+    :param frees_row: Whether the overwritten row, if any, still has its frames.
+    :param new: The number of new frames for each environment; these frames; and for each
+        environment whether its frames continue the row before.
+    """
+    previous, newest, following = links
+    n_new, chosen, continues = new
+    n_rows, n_envs = newest.shape
+    row = n_added % n_rows
+    for _ in range(len(chosen)):
+        if counters[FREE] >= 0:
+            counters[FREE] = previous[counters[FREE]]
+        else:
+            counters[N_USED] += 1
+    position = 0
+    for env in range(n_envs):
+        frame = following[row - 1, env] if continues[env] else -1
+        if frees_row and n_added >= n_rows:
+            _free_row(counters, links, n_stack, (row, env), continues[env])
+        for _ in range(n_new[env]):
+            previous[chosen[position]] = frame
+            frame = chosen[position]
+            position += 1
+        newest[row, env] = previous[frame]
+        following[row, env] = frame
+    counters[N_ADDED] = n_added + 1
+
+
+@kernel
+def _free_row(
+    counters: IntArray,
+    links: tuple[IntArray, IntArray, IntArray],
+    n_stack: int,
+    place: tuple[int, int],
+    only_row_continues: bool,
+) -> None:
+    """
+    Free the frames of the oldest transition that the next transition does not use: the oldest frame
+    within an episode, all frames at its end.
+    """
+    previous, newest, following = links
+    row, env = place
+    row_after = (row + 1) % len(newest)
+    frame, is_continued = newest[row, env], only_row_continues
+    if row_after != row:
+        is_continued = newest[row_after, env] == following[row, env]
+    if not is_continued:
+        _free(counters, previous, following[row, env])
+    for k in range(n_stack):
+        if frame < 0:
+            break
+        frame_before = previous[frame]
+        if not is_continued or k == n_stack - 1:
+            _free(counters, previous, frame)
+        frame = frame_before
+
+
+@kernel
+def _free(counters: IntArray, previous: IntArray, frame: int) -> None:
+    previous[frame] = counters[FREE]
+    counters[FREE] = frame
+
+
+@kernel
+def find_free(
+    counters: IntArray,
+    previous: IntArray,
+    newest: IntArray,
+    following: IntArray,
+    n_stack: int,
+    n_added: int,
+) -> None:
+    """List the frames that no stored row uses, except for the row that is overwritten next."""
+    n_rows = len(newest)
+    is_used = np.zeros(counters[N_USED], dtype=np.bool_)
+    for row in range(min(n_added, n_rows)):
+        if row != n_added % n_rows:
+            for env in range(newest.shape[1]):
+                is_used[following[row, env]] = True
+                _mark(is_used, previous, newest[row, env], n_stack)
+    while counters[N_USED] > 0 and not is_used[counters[N_USED] - 1]:
+        counters[N_USED] -= 1
+    counters[FREE] = -1
+    for frame in range(counters[N_USED] - 1, -1, -1):
+        if not is_used[frame]:
+            _free(counters, previous, frame)
+    counters[N_ADDED] = n_added
+
+
+@kernel
+def _mark(is_used: NDArray[np.bool_], previous: IntArray, frame: int, n_stack: int) -> None:
+    for _ in range(n_stack):
+        if frame < 0:
+            break
+        is_used[frame] = True
+        frame = previous[frame]

@@ -1,35 +1,31 @@
 """Hindsight experience replay (HER) with priorities."""
 
-from collections.abc import Callable
-from typing import Any, Literal
+from numbers import Integral
+from typing import Any
 
 import numpy as np
 import torch as th
 from gymnasium import spaces
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
-from stable_baselines3.her.goal_selection_strategy import GoalSelectionStrategy
+from stable_baselines3.her.goal_selection_strategy import (
+    KEY_TO_GOAL_STRATEGY,
+    GoalSelectionStrategy,
+)
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
-from sb3_per.buffers.arguments import as_batch_size
-from sb3_per.buffers.goals import (
-    are_whole,
-    as_strategy,
-    goal_steps,
-    require_compute_reward,
-    require_goals,
-    require_replayable,
-    require_whole_episode,
+from sb3_per.buffers.prioritized import (
+    PrioritizedDictReplayBuffer,
+    PrioritizedReplayBufferSamples,
 )
-from sb3_per.buffers.prioritized import PrioritizedDictReplayBuffer
-from sb3_per.buffers.samples import PrioritizedReplayBufferSamples, concatenated
-from sb3_per.prioritization.base import Prioritization
 from sb3_per.prioritization.sum_tree import IntArray
-from sb3_per.rules import require
-from sb3_per.signatures import explain_unknown_arguments
+
+GOALS = ("achieved_goal", "desired_goal")
 
 
-class PrioritizedHerReplayBuffer(HerReplayBuffer, PrioritizedDictReplayBuffer):
+class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see PrioritizedReplayBuffer
+    HerReplayBuffer, PrioritizedDictReplayBuffer
+):
     """
     A ``HerReplayBuffer`` that samples transitions by priority, for the prioritized algorithms.
 
@@ -55,12 +51,11 @@ class PrioritizedHerReplayBuffer(HerReplayBuffer, PrioritizedDictReplayBuffer):
     :param goal_selection_strategy: Where new goals come from: ``"future"`` (this step of the
         episode or a later one), ``"final"`` (the last step) or ``"episode"`` (any step).
     :param copy_info_dict: Store ``infos`` and pass them to ``compute_reward``.
-    :param n_steps: Must be 1.
-    :param gamma: Not used with one-step returns.
+    :param options: The options of ``PrioritizedReplayBuffer``, except ``n_stack``. ``n_steps`` must
+        be 1.
     :raises ValueError: for an option out of its range, and for environments without goals.
     """
 
-    @explain_unknown_arguments({})
     def __init__(
         self,
         buffer_size: int,
@@ -74,27 +69,21 @@ class PrioritizedHerReplayBuffer(HerReplayBuffer, PrioritizedDictReplayBuffer):
         n_sampled_goal: int = 4,
         goal_selection_strategy: GoalSelectionStrategy | str = "future",
         copy_info_dict: bool = False,
-        *,
-        n_steps: int = 1,
-        gamma: float = 0.99,
-        prioritization: str | Callable[..., Prioritization] = "proportional",
-        prioritization_kwargs: dict[str, Any] | None = None,
-        alpha: float = 0.6,
-        beta: float = 0.4,
-        eps: float = 1e-6,
-        td_error_clip: float | Literal["loss"] | None = None,
-        uniform_share: float = 0.0,
-        initial_priority: float = 1.0,
-        new_priority: Literal["max_seen", "max_stored"] = "max_seen",
-        weight_normalization: Literal["batch", "buffer", "mean", "none"] = "batch",
-        stratified: bool = True,
-        replacement: bool = True,
+        **options: Any,
     ) -> None:
         require_goals(observation_space)
         if env is not None:
             require_compute_reward(env)
-        require_replayable(n_sampled_goal, n_steps, optimize_memory_usage)
-        strategy = as_strategy(goal_selection_strategy)
+        is_number = isinstance(n_sampled_goal, Integral) and not isinstance(n_sampled_goal, bool)
+        if not is_number or n_sampled_goal < 0:
+            rule = "n_sampled_goal must be a whole number of at least 0"
+            raise ValueError(f"{rule}, got {n_sampled_goal!r}")
+        if options.get("n_steps", 1) != 1 or optimize_memory_usage:
+            raise ValueError(
+                "n_steps must be 1 and optimize_memory_usage False with hindsight replay, got "
+                f"{options.get('n_steps', 1)} and {optimize_memory_usage}"
+            )
+        strategy = _as_strategy(goal_selection_strategy)
         # Not HerReplayBuffer's constructor: it does not pass options on, and makes a dict for the
         # infos of each slot (70 MB for a million slots).
         PrioritizedDictReplayBuffer.__init__(
@@ -106,20 +95,7 @@ class PrioritizedHerReplayBuffer(HerReplayBuffer, PrioritizedDictReplayBuffer):
             n_envs=n_envs,
             optimize_memory_usage=optimize_memory_usage,
             handle_timeout_termination=handle_timeout_termination,
-            n_steps=n_steps,
-            gamma=gamma,
-            prioritization=prioritization,
-            prioritization_kwargs=prioritization_kwargs,
-            alpha=alpha,
-            beta=beta,
-            eps=eps,
-            td_error_clip=td_error_clip,
-            uniform_share=uniform_share,
-            initial_priority=initial_priority,
-            new_priority=new_priority,
-            weight_normalization=weight_normalization,
-            stratified=stratified,
-            replacement=replacement,
+            **options,
         )
         self.env = env
         self.goal_selection_strategy = strategy
@@ -135,19 +111,19 @@ class PrioritizedHerReplayBuffer(HerReplayBuffer, PrioritizedDictReplayBuffer):
         self.ep_length = np.zeros(shape, dtype=np.int64)
         self._current_ep_start = np.zeros(self.n_envs, dtype=np.int64)
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Environments are not stored: see `set_env`.
+        return {**PrioritizedDictReplayBuffer.__getstate__(self), "env": None}
+
     def __setstate__(self, state: dict[str, Any]) -> None:
-        PrioritizedDictReplayBuffer.__setstate__(self, state)
-        self.env = None  # environments are not stored: see `set_env`
+        self.__dict__.update(state)
 
-    @property
-    def n_sampleable(self) -> int:
-        """Return how many slots hold a transition that can be sampled: N in the weights."""
-        return self.sampler.n_sampleable
-
-    def options(self) -> dict[str, Any]:
-        """Return the options of HER and of prioritization, except its kind and beta."""
+    def arguments(self) -> dict[str, Any]:
+        """Return the options with which the buffer was made, as ``replay_buffer_kwargs``."""
+        arguments = super().arguments()
+        del arguments["n_stack"], arguments["frames_first"]
         return {
-            **super().options(),
+            **arguments,
             "n_sampled_goal": self.n_sampled_goal,
             "goal_selection_strategy": self.goal_selection_strategy.name.lower(),
             "copy_info_dict": self.copy_info_dict,
@@ -155,13 +131,15 @@ class PrioritizedHerReplayBuffer(HerReplayBuffer, PrioritizedDictReplayBuffer):
 
     def storage(self) -> dict[str, NDArray[Any]]:
         """
-        Return views of the data by row or slot: transitions, episodes, awaited TD errors.
+        Return views of everything stored by row or slot, except priorities.
 
         :raises ValueError: with ``copy_info_dict=True``: infos may hold any objects.
         """
-        rule = "copy_info_dict must be False for save_buffer and checkpoints, which cannot store "
-        rule += "infos (save_replay_buffer pickles them)"
-        require(not self.copy_info_dict, rule, self.copy_info_dict)
+        if self.copy_info_dict:
+            raise ValueError(
+                "copy_info_dict must be False for save_buffer and checkpoints, which cannot store "
+                "infos (save_replay_buffer pickles them)"
+            )
         return {
             **super().storage(),
             "ep_start": self.ep_start[: self.size()],
@@ -169,21 +147,8 @@ class PrioritizedHerReplayBuffer(HerReplayBuffer, PrioritizedDictReplayBuffer):
             "current_ep_start": self._current_ep_start,
         }
 
-    def restore_prioritization(self, state: dict[str, Any]) -> None:
-        """
-        Continue from a state of the prioritization.
-
-        :raises ValueError: for a state that does not fit, for priorities of other transitions than
-            those of episodes that have ended, and for stored episodes that do not fit.
-        """
-        rule = "stored ep_start, ep_length and current_ep_start must be those of whole episodes"
-        n_rows = self.size()
-        episodes = self.ep_start[:n_rows], self.ep_length[:n_rows], self._current_ep_start
-        is_whole = are_whole(episodes, self.pos, self.buffer_size, is_full=self.full)
-        require(is_whole, rule, self.ep_length[:n_rows])
-        super().restore_prioritization(state)
-
-    def _sampleable_slots(self) -> IntArray:
+    def sampleable_slots(self) -> IntArray:
+        """Return the slots of the episodes that have ended and are stored as a whole."""
         slots: IntArray = np.flatnonzero(self.ep_length[: self.size()])
         return slots
 
@@ -218,8 +183,8 @@ class PrioritizedHerReplayBuffer(HerReplayBuffer, PrioritizedDictReplayBuffer):
         slots: IntArray = rows * self.n_envs + env
         return slots
 
-    def hand_over_new_rows(self) -> None:
-        """Do nothing: the sampler gets an episode when it ends, and loses it when overwritten."""
+    def _insert_row(self, row: int) -> None:
+        """Do nothing: an episode is inserted when it ends."""
 
     def end_episodes(self) -> None:
         """
@@ -260,25 +225,40 @@ class PrioritizedHerReplayBuffer(HerReplayBuffer, PrioritizedDictReplayBuffer):
         :raises ValueError: if no episode has ended yet, or the buffer holds too few transitions;
             nothing has changed then.
         """
-        require_whole_episode(self)
-        batch_size = as_batch_size(batch_size)
-        n_virtual = int(self.her_ratio * batch_size)
-        rule = "a PrioritizedHerReplayBuffer without environments needs set_env(env), or "
-        rule += "use_replay_buffer of an algorithm, before it is sampled"
-        require(self.env is not None or n_virtual == 0, rule, self.env)
+        if self.env is None and self.n_sampled_goal > 0:
+            raise ValueError(
+                "a PrioritizedHerReplayBuffer without environments needs set_env(env), or "
+                "use_replay_buffer of an algorithm, before it is sampled"
+            )
         slots, weights = self._sample_slots(batch_size, beta)
+        batch_size = len(slots)
         # Stratified batches are in order of slots or ranks, and priority must not decide which
         # transitions get new goals.
         order = self.generator.permutation(batch_size)
         slots, weights = slots[order], weights[order]
-        parts: list[Any] = [self.gather(slots[: batch_size - n_virtual], env)]
-        if n_virtual > 0:
-            rows, envs = np.divmod(slots[batch_size - n_virtual :], self.n_envs)
-            parts.append(self._get_virtual_samples(rows, envs, env))
+        rows, envs = np.divmod(slots, self.n_envs)
+        n_real = batch_size - int(self.her_ratio * batch_size)
+        parts: list[Any] = [self._get_real_samples(rows[:n_real], envs[:n_real], env)]
+        if n_real < batch_size:
+            parts.append(self._get_virtual_samples(rows[n_real:], envs[n_real:], env))
         # Without discounts, since returns are of one step.
-        fields = [concatenated([part[i] for part in parts]) for i in range(5)]
-        batch = [*fields, None, self._tensor(weights), slots]
-        return PrioritizedReplayBufferSamples._make(batch)
+        fields: list[Any] = [_concatenated([part[i] for part in parts]) for i in range(5)]
+        batch = PrioritizedReplayBufferSamples._make([*fields, None, self._tensor(weights), slots])
+        self.last_batch = batch
+        return batch
+
+    def _require_enough(self, batch_size: int) -> None:
+        if self.n_sampleable == 0:
+            reason = "(times the number of environments), since HER only samples from episodes "
+            reason += "that have ended and are stored as a whole"
+            if self.full:
+                raise ValueError(f"buffer_size must hold two episodes {reason}, got {self.n_slots}")
+            raise ValueError(
+                f"learning_starts must be larger than the length of the first episode {reason}; to "
+                "continue with a loaded model, load its buffer, too, got a sample after "
+                f"{self.n_stored} steps"
+            )
+        super()._require_enough(batch_size)
 
     def _sample_goals(self, batch_indices: IntArray, env_indices: IntArray) -> NDArray[Any]:
         """
@@ -293,7 +273,54 @@ class PrioritizedHerReplayBuffer(HerReplayBuffer, PrioritizedDictReplayBuffer):
         starts = self.ep_start[batch_indices, env_indices]
         own_steps = (batch_indices - starts) % self.buffer_size
         lengths = self.ep_length[batch_indices, env_indices]
-        steps = goal_steps(self.goal_selection_strategy, own_steps, lengths, self.generator)
+        if self.goal_selection_strategy is GoalSelectionStrategy.FINAL:
+            steps = lengths - 1
+        else:
+            is_future = self.goal_selection_strategy is GoalSelectionStrategy.FUTURE
+            steps = self.generator.integers(own_steps if is_future else 0, lengths)
         rows = (starts + steps) % self.buffer_size
         goals: NDArray[Any] = self.next_observations["achieved_goal"][rows, env_indices]
         return goals
+
+
+def require_goals(observation_space: spaces.Space[Any]) -> None:
+    """Raise ValueError unless observations have an achieved and a desired goal."""
+    parts = observation_space.spaces if isinstance(observation_space, spaces.Dict) else {}
+    if not all(name in parts for name in GOALS):
+        raise ValueError(
+            f"PrioritizedHerReplayBuffer needs Dict observations with {' and '.join(GOALS)} "
+            f"(without goals, leave replay_buffer_class out), got {observation_space}"
+        )
+
+
+def require_compute_reward(env: VecEnv | None) -> None:
+    """Raise ValueError unless environments can compute the reward for another goal."""
+    if not isinstance(env, VecEnv):
+        raise ValueError(
+            "PrioritizedHerReplayBuffer needs env to be a VecEnv, such as the result of "
+            f"model.get_env() or make_vec_env(...) (to load a model, pass env), got {env}"
+        )
+    if not env.has_attr("compute_reward"):
+        raise ValueError(
+            "PrioritizedHerReplayBuffer needs environments with a method "
+            f"compute_reward(achieved_goal, desired_goal, info), got {env}"
+        )
+
+
+def _as_strategy(strategy: GoalSelectionStrategy | str) -> GoalSelectionStrategy:
+    """Return a strategy as SB3's enum; raise ValueError for an unknown one."""
+    if isinstance(strategy, str) and strategy.lower() in KEY_TO_GOAL_STRATEGY:
+        return KEY_TO_GOAL_STRATEGY[strategy.lower()]
+    if not isinstance(strategy, GoalSelectionStrategy):
+        known = tuple(KEY_TO_GOAL_STRATEGY)
+        raise ValueError(f"goal_selection_strategy must be one of {known}, got {strategy!r}")
+    return strategy
+
+
+def _concatenated(parts: list[Any]) -> Any:
+    """Return the concatenation of tensors, or of dicts of tensors."""
+    if len(parts) == 1:
+        return parts[0]
+    if isinstance(parts[0], dict):
+        return {key: th.cat([part[key] for part in parts]) for key in parts[0]}
+    return th.cat(parts)

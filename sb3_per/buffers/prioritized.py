@@ -1,46 +1,74 @@
-"""Prioritized replay buffers for Stable-Baselines3."""
+"""
+Prioritized replay buffers for Stable-Baselines3.
 
+What happens to a transition: ``add`` stores it in a slot, ``row * n_envs + env``, and inserts the
+slot into the sampler with the largest priority so far. ``sample`` asks the sampler for slots and
+their weights, and gathers the transitions. The algorithm computes TD errors and passes them, with
+the slots, to ``update_priorities``. The sampler drops those that are stale: their transition was
+overwritten in the meantime. The others become priorities, in the leaves of a sum tree.
+"""
+
+import warnings
 from collections.abc import Callable
-from typing import Any, Literal
+from operator import attrgetter
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch as th
 from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
+from stable_baselines3.common.buffers import DictReplayBuffer
+from stable_baselines3.common.type_aliases import TensorDict
 from stable_baselines3.common.vec_env import VecNormalize
 
-from sb3_per.buffers.arguments import (
-    BATCHES_BEFORE_WARNING,
-    as_batch_size,
-    as_slots,
-    as_td_errors,
-    check_sample,
-    check_update,
-    compile_kernels,
-    warn_without_updates,
+from sb3_per._utils import kernel, require_number, require_whole
+from sb3_per.buffers.storage import SlotReplayBuffer
+from sb3_per.options import LARGEST_TD_ERROR, Beta, PrioritizationOptions, beta_at
+from sb3_per.prioritization.proportional import Prioritization
+from sb3_per.prioritization.sampler import (
+    STALE,
+    PrioritizedSampler,
+    SampledBatch,
+    warm_up,
 )
-from sb3_per.buffers.sampler_options import SamplerOptions
-from sb3_per.buffers.samples import PrioritizedReplayBufferSamples
-from sb3_per.buffers.storage import SlotDictReplayBuffer, SlotReplayBuffer
-from sb3_per.buffers.upgrade import upgrade_buffer_state
-from sb3_per.prioritization.base import Prioritization
-from sb3_per.prioritization.sampler import PrioritizedSampler, SampledBatch
-from sb3_per.rules import require, require_fraction
-from sb3_per.signatures import explain_unknown_arguments, keyword_only
+from sb3_per.prioritization.sum_tree import FloatArray, IntArray
+
+# More than one sample before an update may be intended; this many batches without one hardly are.
+BATCHES_BEFORE_WARNING = 10
 
 
-class PrioritizedReplayBuffer(SamplerOptions, SlotReplayBuffer):
+class PrioritizedReplayBufferSamples(NamedTuple):
+    """SB3's fields, and then weights and slots. Dict observations are dicts of tensors."""
+
+    observations: th.Tensor | TensorDict
+    actions: th.Tensor
+    next_observations: th.Tensor | TensorDict
+    dones: th.Tensor  # (B, 1)
+    rewards: th.Tensor  # (B, 1), the n-step return for n_steps > 1
+    discounts: th.Tensor | None  # (B, 1), gamma^(steps in the return); None for n_steps = 1
+    weights: th.Tensor  # (B, 1) float32
+    slots: IntArray  # (B,), for `update_priorities`; on the host, whatever the device
+
+    @property
+    def indices(self) -> IntArray:
+        """Return ``slots``, shape (B,), under another name."""
+        return self.slots
+
+
+def _option(name: str) -> Any:
+    """Return a read-only property with the value of an option."""
+    return property(attrgetter(f"options.{name}"), doc=f"The option ``{name}``.")
+
+
+class PrioritizedReplayBuffer(SlotReplayBuffer):
     """
     A ``ReplayBuffer`` that samples transitions by priority (Schaul et al. 2016,
     https://arxiv.org/abs/1511.05952).
 
-    A transition is stored in a slot: ``row * n_envs + env``. A slot that must not be sampled (never
-    written, or the write head of memory-optimised storage) has probability 0.
-
-    The order of a stratified batch is not random: shuffle a batch before you split it.
-
-    One thread may add transitions while another one samples and updates priorities. A transition
-    that is overwritten while it is sampled may be half old, half new.
+    A slot that must not be sampled (never written, or the write head of memory-optimised storage)
+    has probability 0. The order of a stratified batch is not random: shuffle a batch before you
+    split it. One thread may add transitions while another one samples and updates priorities. A
+    transition that is overwritten while it is sampled may be half old, half new.
 
     The arguments of ``ReplayBuffer`` come first, in its order, and mean the same.
 
@@ -50,15 +78,18 @@ class PrioritizedReplayBuffer(SamplerOptions, SlotReplayBuffer):
     :param n_stack: Frames in an observation that ``VecFrameStack`` has stacked: each frame is
         stored once instead of up to ``2 * n_stack`` times, and batches are the same. Other
         observations raise a ``ValueError`` in ``add``. Not with ``optimize_memory_usage``.
+    :param frames_first: Whether these frames are stacked on the first axis (True) or the last one;
+        None to find out from the space and the transitions. An algorithm takes it from
+        ``VecFrameStack``.
     :param prioritization: ``"proportional"``: P(i) from abs(TD error)^alpha; ``"rank"``: from its
-        rank; ``"lap"``: from max(abs(TD error), threshold)^alpha (see
-        ``sb3_per.prioritization.lap``); or a class of your own with the methods of
-        ``sb3_per.prioritization.base.Prioritization``.
-    :param prioritization_kwargs: Options of that prioritization alone, such as LAP's
-        ``threshold``.
+        rank; ``"lap"``: from max(abs(TD error), threshold)^alpha; or a class of your own with the
+        methods of ``sb3_per.prioritization.proportional.Prioritization``.
+    :param prioritization_kwargs: Options of that class alone, such as LAP's ``threshold``.
     :param alpha: How much prioritization, in [0, 1]; 0 is uniform sampling.
     :param beta: Exponent of the importance-sampling weights, in [0, 1]. It is an attribute, and an
-        algorithm changes it during training.
+        algorithm changes it during training: from (first, last), linear over the training; from
+        (first, last, n_steps), linear over so many steps; or from a function of the remaining
+        progress. A buffer on its own keeps the first value.
     :param eps: Added to abs(TD error), > 0.
     :param td_error_clip: Upper bound of abs(TD error), before eps; None for no bound. In an
         algorithm's ``replay_buffer_kwargs``, ``"loss"`` stands for the threshold of its Huber loss;
@@ -67,9 +98,10 @@ class PrioritizedReplayBuffer(SamplerOptions, SlotReplayBuffer):
         ``replacement=True``. The weights use the probability under the mixture, P(i) = share / N +
         (1 - share) p_i^alpha / sum, so without normalization they are at most share^-beta.
     :param initial_priority: Priority of the first transitions, until a TD error is known, > 0.
-    :param new_priority: New transitions get the largest priority ever seen (``"max_seen"``), or the
-        largest priority stored now (``"max_stored"``). That includes the transitions that they
-        overwrite, except with hindsight replay and ``optimize_memory_usage``.
+    :param new_priority: New transitions get the largest priority ever seen (``"max_seen"``, the
+        paper's algorithm 1), or the largest priority stored now (``"max_stored"``). That includes
+        the transitions that they overwrite, except with hindsight replay and
+        ``optimize_memory_usage``.
     :param weight_normalization: Divide the weights by the largest of the ``"batch"``, by the
         largest that any stored transition could have (``"buffer"``), by the ``"mean"`` of the
         batch, or not at all (``"none"``). ``"buffer"`` can stop learning as beta nears 1: one
@@ -77,11 +109,23 @@ class PrioritizedReplayBuffer(SamplerOptions, SlotReplayBuffer):
     :param stratified: True: one sample from each of B equal slices of the probability. False: B
         independent samples.
     :param replacement: Whether a batch may hold a transition twice. If not, weights come from the
-        probability of being in the batch; see ``sb3_per.prioritization.sampling.SamplingScheme``.
+        probability of being in the batch; see ``sb3_per.prioritization.sum_tree.SamplingScheme``.
     :raises ValueError: for an option out of its range.
     """
 
-    @explain_unknown_arguments({})
+    alpha: float = _option("alpha")
+    eps: float = _option("eps")
+    td_error_clip: float | None = _option("td_error_clip")
+    uniform_share: float = _option("uniform_share")
+    initial_priority: float = _option("initial_priority")
+    new_priority: Literal["max_seen", "max_stored"] = _option("new_priority")
+    weight_normalization: Literal["batch", "buffer", "mean", "none"] = _option(
+        "weight_normalization"
+    )
+    stratified: bool = _option("stratified")
+    replacement: bool = _option("replacement")
+    prioritization_kwargs: dict[str, Any] = _option("prioritization_kwargs")
+
     def __init__(
         self,
         buffer_size: int,
@@ -95,10 +139,11 @@ class PrioritizedReplayBuffer(SamplerOptions, SlotReplayBuffer):
         n_steps: int = 1,
         gamma: float = 0.99,
         n_stack: int = 1,
+        frames_first: bool | None = None,
         prioritization: str | Callable[..., Prioritization] = "proportional",
         prioritization_kwargs: dict[str, Any] | None = None,
         alpha: float = 0.6,
-        beta: float = 0.4,
+        beta: Beta = 0.4,
         eps: float = 1e-6,
         td_error_clip: float | Literal["loss"] | None = None,
         uniform_share: float = 0.0,
@@ -108,9 +153,21 @@ class PrioritizedReplayBuffer(SamplerOptions, SlotReplayBuffer):
         stratified: bool = True,
         replacement: bool = True,
     ) -> None:
-        rule = "td_error_clip must be a number or None (only an algorithm knows its loss)"
-        require(td_error_clip != "loss", rule, td_error_clip)
-        self.beta = beta
+        self.options = PrioritizationOptions(
+            prioritization=prioritization,
+            prioritization_kwargs={} if prioritization_kwargs is None else prioritization_kwargs,
+            alpha=alpha,
+            beta=beta,
+            eps=eps,
+            td_error_clip=td_error_clip,  # type: ignore[arg-type]  # "loss" raises
+            uniform_share=uniform_share,
+            initial_priority=initial_priority,
+            new_priority=new_priority,
+            weight_normalization=weight_normalization,
+            stratified=stratified,
+            replacement=replacement,
+        )
+        self.beta = beta_at(beta)
         super().__init__(
             buffer_size,
             observation_space,
@@ -122,35 +179,27 @@ class PrioritizedReplayBuffer(SamplerOptions, SlotReplayBuffer):
             n_steps=n_steps,
             gamma=gamma,
             n_stack=n_stack,
+            frames_first=frames_first,
         )
-        self.prioritization_options: dict[str, Any] = {
-            "alpha": alpha,
-            "eps": eps,
-            "td_error_clip": td_error_clip,
-            "initial_priority": initial_priority,
-            "new_priority": new_priority,
-        }
         # NumPy's global state is the only seeded state of SB3 that a buffer can see. A generator of
         # its own can be stored with the buffer.
         seed = np.random.randint(2**32, size=4, dtype=np.uint64)  # noqa: NPY002
-        compile_kernels()
-        self.sampler = PrioritizedSampler(
-            self.n_slots,
-            generator=np.random.default_rng(seed),
-            prioritization=prioritization,
-            prioritization_kwargs=prioritization_kwargs,
-            uniform_share=uniform_share,
-            weight_normalization=weight_normalization,
-            stratified=stratified,
-            replacement=replacement,
-            **self.prioritization_options,
-        )
-        self._n_handed_over = 0  # how many of all rows ever added the sampler knows
+        self.sampler = PrioritizedSampler(self.n_slots, self.options, np.random.default_rng(seed))
+        self.last_batch: PrioritizedReplayBufferSamples | None = None
         self._batches_without_update = 0
+        self._compile()
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(upgrade_buffer_state(state))
-        self._batches_without_update = 0
+    def _compile(self) -> None:
+        """Compile all functions, or load them from numba's cache, so that no later call waits."""
+        options = self.options
+        kind = options.prioritization if isinstance(options.prioritization, str) else "proportional"
+        with_extremes = options.new_priority == "max_stored"
+        with_extremes |= options.weight_normalization == "buffer"
+        warm_up(kind, self.sampler.scheme, with_extremes, options.uniform_share > 0)
+        first_bad_update(np.zeros(1, dtype=np.int64), np.zeros(1), 1)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "last_batch": None, "_batches_without_update": 0}
 
     def __len__(self) -> int:
         """Return the number of stored transitions, of all environments."""
@@ -160,57 +209,65 @@ class PrioritizedReplayBuffer(SamplerOptions, SlotReplayBuffer):
         """Return True, also for an empty buffer."""
         return True
 
-    def storage(self) -> dict[str, NDArray[Any]]:
-        """
-        Return views of the data by row or slot: transitions, and awaited TD errors.
+    def __repr__(self) -> str:
+        name = getattr(self.options.prioritization, "__name__", self.options.prioritization)
+        return (
+            f"{type(self).__name__}({len(self)} of {self.n_slots} transitions, "
+            f"prioritization={name}, alpha={self.alpha:g}, beta={self.beta:g})"
+        )
 
-        If rows were added, call ``hand_over_new_rows`` first.
-        """
-        return {**super().storage(), "draw_log": self.sampler.pending_states}
+    @property
+    def beta(self) -> float:
+        """Return the exponent of the weights: 0 corrects nothing, 1 everything."""
+        return self._beta
 
-    def state(self) -> dict[str, Any]:
-        """Return what ``restore`` needs in addition to the arrays: values that JSON can hold."""
-        state = {
-            "pos": self.pos,
-            "full": self.full,
-            "beta": self.beta,
-            "generator": self.generator.bit_generator.state,
-        }
-        return state if self.frames is None else {**state, **self.frames.state()}
+    @beta.setter
+    def beta(self, beta: float) -> None:
+        require_number("beta", beta, 0, 1)
+        self._beta = float(beta)
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """
-        Continue from a state, in a new buffer.
+    @property
+    def prioritization(self) -> Prioritization:
+        """Return the prioritization."""
+        return self.sampler.prioritization
 
-        After this call, fill the views of ``storage``, and then call ``restore_prioritization``.
-        """
-        require(0 <= state["pos"] < self.buffer_size, "pos must be a row", state["pos"])
-        self.pos, self.full, self.beta = state["pos"], state["full"], state["beta"]
-        self.generator.bit_generator.state = state["generator"]
-        self._n_handed_over = self.n_added
-        if self.frames is not None:
-            self.frames.restore(state)
+    @property
+    def n_sampleable(self) -> int:
+        """Return how many slots hold a transition that can be sampled: N in the weights."""
+        return self.sampler.n_sampleable
 
-    def restore_prioritization(self, state: dict[str, Any]) -> None:
-        """
-        Continue from a state of the prioritization.
+    @property
+    def generator(self) -> np.random.Generator:
+        """Return the random generator of the samples; set another one to seed the buffer."""
+        return self.sampler.generator
 
-        :raises ValueError: for a state that does not fit, for priorities of other slots than those
-            that hold transitions, and for stored frames that do not fit together.
-        """
-        if self.frames is not None:
-            self.frames.check(self.size())
-        self.sampler.restore(state)
-        slots = self._sampleable_slots()
-        fits = bool((self.prioritization.probabilities(slots) > 0).all())
-        fits &= self.sampler.n_sampleable == len(slots)
-        rule = f"stored priorities must be those of the {len(slots)} transitions in the buffer"
-        require(fits, rule, f"{self.sampler.n_sampleable} priorities")
+    @generator.setter
+    def generator(self, generator: np.random.Generator) -> None:
+        self.sampler.generator = generator
+
+    def add(
+        self,
+        obs: Any,
+        next_obs: Any,
+        action: NDArray[Any],
+        reward: NDArray[Any],
+        done: NDArray[Any],
+        infos: list[dict[str, Any]],
+    ) -> None:
+        """Store one transition of every environment as SB3 does; they can be sampled then."""
+        row = self.pos
+        super().add(obs, next_obs, action, reward, done, infos)
+        self._insert_row(row)
+
+    def _insert_row(self, row: int) -> None:
+        """Let the sampler know of a row that was stored."""
+        self.sampler.insert(self.slots_of(row))
+        if self.excluded_row is not None:
+            self.sampler.remove(self.slots_of(self.excluded_row))
 
     def reset(self) -> None:
         """Empty the buffer; TD errors of earlier batches are dropped. The generator continues."""
         super().reset()
-        self._n_handed_over = self.n_added
         self.sampler.clear()
 
     def sample(  # type: ignore[override]  # SB3's six fields come first, but a NamedTuple cannot be extended
@@ -219,29 +276,50 @@ class PrioritizedReplayBuffer(SamplerOptions, SlotReplayBuffer):
         """
         Sample a batch by priority; O(B log N).
 
+        To change its transitions (rewards of your own, for example), override this method and
+        return ``batch._replace(rewards=...)``, or override SB3's hook ``_get_samples``.
+
         :param batch_size: B, how many transitions.
         :param env: Normalizes observations and rewards, if given.
         :param beta: Exponent of this batch's weights; None for the buffer's ``beta``.
         :return: The batch, with ``weights`` for the loss and ``slots`` for ``update_priorities``.
         :raises ValueError: if the buffer holds too few transitions; nothing has changed then.
         """
-        slots, weights = self._sample_slots(as_batch_size(batch_size), beta)
-        transitions = self.gather(slots, env)
-        return PrioritizedReplayBufferSamples(*transitions, self._tensor(weights), slots)
+        slots, weights = self._sample_slots(batch_size, beta)
+        transitions = self._get_samples(slots, env)
+        batch = PrioritizedReplayBufferSamples(*transitions, self._tensor(weights), slots)
+        self.last_batch = batch
+        return batch
 
     def _sample_slots(self, batch_size: int, beta: float | None) -> SampledBatch:
         """Check the arguments of ``sample``, and return slots, (B,), and weights, (B, 1)."""
-        self.hand_over_new_rows()
-        most = self.n_slots - self.n_envs * self.optimize_memory_usage
-        check_sample(batch_size, self.sampler.n_sampleable, most, self.scheme.replacement)
+        if type(batch_size) is not int or batch_size < 1:  # NumPy's numbers are fine, but rare
+            require_whole("batch_size", batch_size)
+        self._require_enough(int(batch_size))
         if beta is not None:
-            require_fraction("beta", beta)
+            require_number("beta", beta, 0, 1)
         exponent = self._beta if beta is None else float(beta)  # an int would compile a kernel
-        sampled = self.sampler.sample(batch_size, exponent)
+        sampled = self.sampler.sample(int(batch_size), exponent)
         self._batches_without_update += 1
         if self._batches_without_update == BATCHES_BEFORE_WARNING:
-            warn_without_updates()
+            _warn_without_updates()
         return sampled
+
+    def _require_enough(self, batch_size: int) -> None:
+        """Raise ValueError unless a batch can be sampled; the message says what helps."""
+        n_needed = 1 if self.replacement else batch_size
+        n_sampleable = self.sampler.n_sampleable
+        if n_sampleable >= n_needed:
+            return
+        transitions = "1 transition" if n_needed == 1 else f"{n_needed} transitions"
+        rule = f"this sample needs at least {transitions} that can be sampled"
+        if not self.replacement:
+            rule += " with replacement=False"
+        if n_needed > self.n_slots - self.n_envs * self.optimize_memory_usage:
+            rule += " (a larger buffer_size helps)"
+        elif not self.replacement:
+            rule += " (a larger learning_starts helps)"
+        raise ValueError(f"{rule}, got {n_sampleable}")
 
     def update_priorities(
         self, slots: ArrayLike | th.Tensor, td_errors: ArrayLike | th.Tensor
@@ -249,10 +327,10 @@ class PrioritizedReplayBuffer(SamplerOptions, SlotReplayBuffer):
         """
         Give sampled transitions the priorities of their new TD errors; O(B log N).
 
-        If a slot occurs twice, its last TD error counts. A TD error that comes too late is dropped:
-        its transition was overwritten after it was sampled, or the buffer was reset. If the new
-        transition has been sampled meanwhile, the update is applied to it: call
-        ``update_priorities`` after every ``sample``, and not for other slots before that.
+        If a slot occurs twice, its last TD error counts. A stale TD error is dropped: its
+        transition was overwritten after it was sampled, or the buffer was reset. If the new
+        transition has been sampled in the meantime, the update is applied to it: call
+        ``update_priorities`` after every ``sample``.
 
         :param slots: The ``slots`` of a batch, shape (B,) or (B, 1), or any slots that hold a
             transition. TD errors of slots that cannot be sampled are ignored.
@@ -260,41 +338,155 @@ class PrioritizedReplayBuffer(SamplerOptions, SlotReplayBuffer):
         :raises ValueError: before anything has changed, for slots that hold no transition, TD
             errors that are not finite in float32, or unequal lengths.
         """
-        slots, td_errors = as_slots(slots), as_td_errors(td_errors)
-        self.hand_over_new_rows()
-        check_update(slots, td_errors, self.n_stored, self.sampler.are_late)
+        slots, td_errors = _as_slots(slots), _as_td_errors(td_errors)
+        if len(slots) != len(td_errors):
+            lengths = f"{len(td_errors)} TD errors for {len(slots)} slots"
+            raise ValueError(f"there must be as many TD errors as slots, got {lengths}")
+        first = first_bad_update(slots, td_errors, self.n_stored)
+        if first >= 0:
+            slots, td_errors = self._without_stale(slots, td_errors, first)
         self._batches_without_update = 0
         self.sampler.update(slots, td_errors)
 
-    def hand_over_new_rows(self) -> None:
+    def _without_stale(
+        self, slots: IntArray, td_errors: FloatArray, first: int
+    ) -> tuple[IntArray, FloatArray]:
         """
-        Insert the rows that were added since the last call into the sampler.
+        Return what is left without stale TD errors of a buffer that was emptied meanwhile.
 
-        ``sample`` and ``update_priorities`` do this for all new rows at once, which takes less time
-        than one call for each row.
+        :param first: The position of the first slot or TD error out of range.
+        :raises ValueError: for a slot that holds nothing, or a TD error that is not finite.
         """
-        n_added = self.n_added  # read once: another thread may add rows meanwhile
-        if n_added < self._n_handed_over:  # emptied by setting `pos` and `full`
-            self.sampler.clear()
-            self._n_handed_over = 0
-        n_rows = min(n_added - self._n_handed_over, self.buffer_size)
-        if n_rows <= 0:
-            return
-        last = n_added * self.n_envs
-        slots = np.arange(last - n_rows * self.n_envs, last) % self.n_slots
-        self.sampler.insert(slots)
-        if self.optimize_memory_usage and n_added >= self.buffer_size:
-            # The observation at the write head is the newest transition's next observation.
-            self.sampler.remove(self.slots_of(n_added % self.buffer_size))
-        self._n_handed_over = n_added
+        if slots[first] >= self.n_stored:
+            is_slot = (slots >= 0) & (slots < self.n_slots)
+            is_stale = is_slot & (self.sampler.flags[slots * is_slot] & STALE > 0)
+            slots, td_errors = slots[~is_stale], td_errors[~is_stale]
+            first = first_bad_update(slots, td_errors, self.n_stored)
+        if first < 0:
+            return slots, td_errors
+        slot, td_error = int(slots[first]), td_errors[first]
+        if not 0 <= slot < self.n_stored:
+            rule = f"a slot must lie in [0, {self.n_stored}), where transitions are stored"
+            raise ValueError(f"{rule}, got {slot}")
+        raise ValueError(
+            f"a TD error must be finite in float32, got {td_error} for slot {slot}: either the "
+            "network has diverged, or the rewards or observations in it are not finite"
+        )
+
+    def probabilities(self, slots: ArrayLike | th.Tensor) -> FloatArray:
+        """
+        Return P(i) for slots, as the weights use it: the probability for one sample of a batch.
+
+        With ``uniform_share`` it is the mixture's. A slot that cannot be sampled has 0. With
+        ``replacement=False`` it is the probability for the first sample, not that of the weights.
+
+        :param slots: Whole numbers in [0, n_slots), shape (n,) or (n, 1).
+        :return: Shape (n,).
+        :raises ValueError: for other slots.
+        """
+        slots = _as_slots(slots)
+        if not ((slots >= 0) & (slots < self.n_slots)).all():
+            raise ValueError(f"slots must lie in [0, {self.n_slots}), got {slots}")
+        return self.sampler.probabilities(slots)
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the options with which the buffer was made, as ``replay_buffer_kwargs``."""
+        return {
+            "handle_timeout_termination": bool(self.handle_timeout_termination),
+            "n_stack": self.n_stack,
+            "frames_first": self.frames_first,
+            **vars(self.options),
+        }
+
+    def storage(self) -> dict[str, NDArray[Any]]:
+        """Return views of everything stored by row or slot, except priorities."""
+        return {**super().storage(), "flags": self.sampler.stored_flags()}
+
+    def state(self) -> dict[str, Any]:
+        """Return what ``restore`` needs in addition to the arrays: values that JSON can hold."""
+        state = {"pos": self.pos, "full": self.full, "beta": self.beta}
+        return state if self.frames is None else {**state, **self.frames.state()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """
+        Continue from a state, in a new buffer.
+
+        After this call, fill the views of ``storage``, and then call ``restore_priorities``.
+        """
+        if not 0 <= state["pos"] < self.buffer_size:
+            raise ValueError(f"pos must be a row, got {state['pos']}")
+        self.pos, self.full, self.beta = state["pos"], bool(state["full"]), state["beta"]
+        if self.frames is not None:
+            self.frames.restore(state)
+
+    def restore_priorities(self, state: dict[str, Any], flags: NDArray[np.uint8]) -> None:
+        """
+        Continue from a state of the prioritization and stored flags.
+
+        :raises ValueError: for a state that does not fit.
+        """
+        if self.frames is not None:
+            self.frames.check(self.size())
+        self.sampler.restore(state, flags)
+        slots = self.sampleable_slots()
+        if len(slots) != self.n_sampleable or not (self.probabilities(slots) > 0).all():
+            raise ValueError(
+                f"stored priorities must be those of the {len(slots)} transitions in the buffer"
+            )
 
 
-class PrioritizedDictReplayBuffer(  # type: ignore[misc]  # sample: see PrioritizedReplayBuffer
-    PrioritizedReplayBuffer, SlotDictReplayBuffer
+class PrioritizedDictReplayBuffer(  # type: ignore[misc]  # its batches: see PrioritizedReplayBuffer
+    PrioritizedReplayBuffer, DictReplayBuffer
 ):
     """A ``PrioritizedReplayBuffer`` for Dict observations, with the same options."""
 
 
-# The options that prioritization adds to those of the storage.
-_OF_STORAGE = keyword_only(SlotReplayBuffer.__init__)
-OPTION_NAMES = [n for n in keyword_only(PrioritizedReplayBuffer.__init__) if n not in _OF_STORAGE]
+def _as_slots(slots: ArrayLike | th.Tensor) -> IntArray:
+    """Return slots as int64, shape (B,); raise ValueError for what cannot be slots."""
+    if isinstance(slots, th.Tensor):
+        slots = slots.detach().cpu().numpy()
+    array = _flat(np.asarray(slots), "slots")
+    if array.dtype == np.int64:
+        return array
+    if array.dtype.kind not in "iu" and array.size > 0:
+        raise ValueError(f"slots must be whole numbers, got {array.dtype}")
+    return array.astype(np.int64)
+
+
+def _as_td_errors(td_errors: ArrayLike | th.Tensor) -> FloatArray:
+    """Return TD errors as float64, shape (B,); raise ValueError for what cannot be TD errors."""
+    if isinstance(td_errors, th.Tensor):
+        td_errors = td_errors.detach().cpu()
+        # NumPy widens float32 faster than torch, and knows no bfloat16.
+        td_errors = (td_errors if td_errors.dtype == th.float32 else td_errors.double()).numpy()
+    array = np.asarray(td_errors)
+    # NumPy would read numbers from text, and drop the imaginary part.
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"td_errors must be real numbers, got {array.dtype}")
+    return _flat(array.astype(np.float64, copy=False), "td_errors")
+
+
+def _flat(array: NDArray[Any], name: str) -> NDArray[Any]:
+    if array.ndim != 1 and not (array.ndim == 2 and array.shape[1] == 1):
+        raise ValueError(f"{name} must have shape (B,) or (B, 1), got {array.shape}")
+    return array.ravel()
+
+
+def _warn_without_updates() -> None:
+    warnings.warn(
+        f"{BATCHES_BEFORE_WARNING} batches were sampled, but update_priorities was not "
+        "called, so priorities are out of date. SB3's algorithms neither weight their loss nor "
+        "update priorities: use the algorithm of sb3_per instead (sb3_per.PERDQN for "
+        "DQN), or multiply the loss by batch.weights and call "
+        "buffer.update_priorities(batch.slots, td_errors) after each gradient step.",
+        stacklevel=4,
+    )
+
+
+@kernel
+def first_bad_update(slots: IntArray, td_errors: FloatArray, n_stored: int) -> int:
+    """Return the position of the first slot or TD error out of range, or -1."""
+    for i in range(len(slots)):
+        if not (0 <= slots[i] < n_stored and abs(td_errors[i]) <= LARGEST_TD_ERROR):
+            return i
+    return -1

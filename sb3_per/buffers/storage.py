@@ -1,6 +1,6 @@
 """SB3's replay storage, read by slot: ``row * n_envs + env`` names one transition."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch as th
@@ -11,29 +11,25 @@ from stable_baselines3.common.preprocessing import get_obs_shape
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from stable_baselines3.common.vec_env import VecNormalize
 
-from sb3_per.buffers.frame_layout import layouts_of
-from sb3_per.buffers.frames import FrameStore, warn_if_too_large
-from sb3_per.buffers.n_step import n_step_windows
-from sb3_per.buffers.ring import Ring
+from sb3_per._utils import require_number, require_one_of, require_whole
+from sb3_per.buffers.frames import FrameStore, layouts_of, warn_if_too_large
 from sb3_per.prioritization.sum_tree import IntArray
-from sb3_per.rules import require, require_bool, require_fraction, require_whole
 
 # Observations without numbers, for which SB3 reserves no memory.
 EMPTY_SPACE = spaces.Box(0, 0, (0,), np.uint8)
-
 # How many steps of an n-step return may lie beyond what is stored.
 MAX_PADDED_STEPS = 1000
 # The arrays in which SB3 keeps transitions.
 STORAGE = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
 
 
-class SlotReplayBuffer(Ring, ReplayBuffer):
+class SlotReplayBuffer(ReplayBuffer):
     """
-    A ``ReplayBuffer`` whose transitions can be gathered by slot.
+    A ``ReplayBuffer`` whose transitions can be gathered by slot, for Dict observations, too.
 
-    SB3's buffer cannot do this, because it picks environments at random. ``gather`` replaces SB3's
-    ``_get_samples``, which is never called. For batches on the CPU, ``to_torch`` is not called
-    either.
+    SB3's buffer cannot do this, because it picks environments at random. Its hook ``_get_samples``
+    is kept: ``sample`` calls it with slots, which are rows if there is one environment. Override it
+    to change the transitions of a batch, with noise or other rewards, for example.
 
     The arguments of ``ReplayBuffer`` come first, in its order, and mean the same.
 
@@ -42,10 +38,9 @@ class SlotReplayBuffer(Ring, ReplayBuffer):
     :param gamma: Discount factor of the n-step return, in [0, 1].
     :param n_stack: Frames in an observation; each frame is stored once, see ``FrameStore``. 1
         stores whole observations; not with ``optimize_memory_usage``.
+    :param frames_first: Whether frames are stacked on the first axis; None to find out.
     """
 
-    # For buffers that were pickled before the library stored frames.
-    n_stack = 1
     frames: FrameStore | None = None
 
     def __init__(
@@ -61,44 +56,46 @@ class SlotReplayBuffer(Ring, ReplayBuffer):
         n_steps: int = 1,
         gamma: float = 0.99,
         n_stack: int = 1,
+        frames_first: bool | None = None,
     ) -> None:
-        require_whole("buffer_size", buffer_size)
-        require_whole("n_envs", n_envs)
-        require_whole("n_steps", n_steps)
-        require_whole("n_stack", n_stack)
-        require_fraction("gamma", gamma)
-        optimize_memory_usage = optimize_memory_usage or False  # SB3 also takes None
-        require_bool("optimize_memory_usage", optimize_memory_usage)
-        is_for_dict = isinstance(self, DictReplayBuffer) or not isinstance(
-            observation_space, spaces.Dict
-        )
-        rule = "Dict observations need a buffer such as PrioritizedDictReplayBuffer"
-        require(is_for_dict, rule, type(self).__name__)
-        rule = "n_steps must be 1 with optimize_memory_usage"
-        require(n_steps == 1 or not optimize_memory_usage, rule, n_steps)
-        rule = "n_stack must be 1 with optimize_memory_usage (both store observations once)"
-        require(n_stack == 1 or not optimize_memory_usage, rule, n_stack)
+        sizes = {"buffer_size": buffer_size, "n_envs": n_envs}
+        for name, value in {**sizes, "n_steps": n_steps, "n_stack": n_stack}.items():
+            require_whole(name, value)
+        require_number("gamma", gamma, 0, 1)
+        require_one_of("optimize_memory_usage", optimize_memory_usage, (True, False, None))
+        has_dict = isinstance(observation_space, spaces.Dict)
+        if has_dict and not isinstance(self, DictReplayBuffer):
+            raise ValueError(
+                "Dict observations need a buffer such as PrioritizedDictReplayBuffer, got "
+                f"{type(self).__name__}"
+            )
+        for name, value in {"n_steps": n_steps, "n_stack": n_stack}.items():
+            if value > 1 and optimize_memory_usage:
+                raise ValueError(f"{name} must be 1 with optimize_memory_usage, got {value}")
         if n_stack > 1:
-            layouts_of(observation_space, n_stack)
+            layouts_of(observation_space, n_stack, n_envs, frames_first)
         super().__init__(
             int(buffer_size),  # NumPy's may be unsigned, and wrap around below 0
             observation_space if n_stack == 1 else EMPTY_SPACE,
             action_space,
             device,
             n_envs=int(n_envs),
-            optimize_memory_usage=optimize_memory_usage,
+            optimize_memory_usage=optimize_memory_usage or False,
             handle_timeout_termination=handle_timeout_termination,
         )
         self.n_steps = int(n_steps)
         self.gamma = float(gamma)  # NumPy's would make float64 of rewards
         self.n_stack = int(n_stack)
+        self.frames_first = frames_first
         if self.n_stack > 1:
             self._store_frames(observation_space)
 
     def _store_frames(self, observation_space: spaces.Space[Any]) -> None:
         self.observation_space = observation_space
         self.obs_shape = get_obs_shape(observation_space)  # type: ignore[assignment]  # of SB3
-        self.frames = FrameStore(self.buffer_size, self.n_envs, observation_space, self.n_stack)
+        self.frames = FrameStore(
+            self.buffer_size, self.n_envs, observation_space, self.n_stack, self.frames_first
+        )
         del self.observations, self.next_observations
         n_bytes = sum(getattr(self, name).nbytes for name in STORAGE[2:])
         warn_if_too_large(self.frames.nbytes + n_bytes)
@@ -112,11 +109,6 @@ class SlotReplayBuffer(Ring, ReplayBuffer):
     def n_stored(self) -> int:
         """Return how many slots hold a transition: the first ``n_stored`` ones."""
         return self.size() * self.n_envs
-
-    @property
-    def n_sampleable(self) -> int:
-        """Return how many slots hold a transition that can be sampled: N in the weights."""
-        return self.n_stored - (0 if self.excluded_row is None else self.n_envs)
 
     @property
     def excluded_row(self) -> int | None:
@@ -150,7 +142,7 @@ class SlotReplayBuffer(Ring, ReplayBuffer):
         """Return the slots of a row, shape (n_envs,)."""
         return np.arange(row * self.n_envs, (row + 1) * self.n_envs)
 
-    def _sampleable_slots(self) -> IntArray:
+    def sampleable_slots(self) -> IntArray:
         """Return the slots that can be sampled, in order."""
         slots = np.arange(self.n_stored)
         if self.excluded_row is None:
@@ -171,9 +163,13 @@ class SlotReplayBuffer(Ring, ReplayBuffer):
         """
         row = self.pos
         if self.frames is not None:
-            self.frames.add(self._n_added, obs, next_obs)
+            self.frames.add(row, self.full, obs, next_obs)
         else:
-            self._put_observations(row, obs, next_obs)
+            self._put(self.observations, row, obs)
+            if self.optimize_memory_usage:
+                self._put(self.observations, (row + 1) % self.buffer_size, next_obs)
+            else:
+                self._put(self.next_observations, row, next_obs)
         self.actions[row] = action.reshape(self.n_envs, self.action_dim)
         self.rewards[row] = reward
         self.dones[row] = done
@@ -184,20 +180,20 @@ class SlotReplayBuffer(Ring, ReplayBuffer):
             )
         else:
             self.timeouts[row] = 0  # clears the mark of `end_episodes` on the overwritten row
-        self._n_added += 1
-
-    def _put_observations(self, row: int, obs: Any, next_obs: Any) -> None:
-        self._put(self.observations, row, obs)
-        if self.optimize_memory_usage:
-            self._put(self.observations, (row + 1) % self.buffer_size, next_obs)
+        if row + 1 == self.buffer_size:
+            self.full = True  # first, so that another thread never sees an empty buffer
+            self.pos = 0
         else:
-            self._put(self.next_observations, row, next_obs)
+            self.pos = row + 1
 
     def _put(self, store: Any, row: int, observations: Any) -> None:
-        # Discrete observations come without the last axis.
-        if isinstance(self.observation_space, spaces.Discrete):
-            observations = observations.reshape(self.n_envs, *self.obs_shape)
-        store[row] = observations
+        if isinstance(store, dict):
+            for key, part in store.items():
+                self._put(part, row, observations[key])
+        elif store.shape[1:] == (self.n_envs, 1):  # Discrete ones come without the last axis
+            store[row] = np.reshape(observations, (self.n_envs, 1))
+        else:
+            store[row] = observations
 
     def end_episodes(self) -> None:
         """
@@ -215,13 +211,16 @@ class SlotReplayBuffer(Ring, ReplayBuffer):
             running = 1 - self.dones[last]
             self.timeouts[last] = np.maximum(self.timeouts[last], running)
 
-    def gather(self, slots: IntArray, env: VecNormalize | None = None) -> ReplayBufferSamples:
+    def _get_samples(
+        self, batch_inds: IntArray, env: VecNormalize | None = None
+    ) -> ReplayBufferSamples:
         """
         Return the transitions in slots, as ``ReplayBuffer`` or ``NStepReplayBuffer`` samples them.
 
-        :param slots: Slots that hold transitions, shape (B,).
+        :param batch_inds: Slots that hold transitions, shape (B,).
         :param env: Normalizes observations and rewards, if given.
         """
+        slots = batch_inds
         if self.n_steps == 1:
             last_slots, discounts = slots, None
             rewards = self._normalize_reward(self.rewards.take(slots[:, None]), env)
@@ -231,14 +230,25 @@ class SlotReplayBuffer(Ring, ReplayBuffer):
         dones = self.dones.take(last_column)  # (B, 1)
         if self.handle_timeout_termination:
             dones *= 1 - self.timeouts.take(last_column)
+        if self.frames is not None:
+            observations = self.frames.observations(slots)
+            next_observations = self.frames.next_observations(last_slots)
+        else:
+            observations = _take(self.observations, slots)
+            next_observations = self._next_observations_at(last_slots)
         return ReplayBufferSamples(
-            observations=self._observations_of(slots, env),
+            observations=self._tensor(self._normalize_obs(observations, env)),
             actions=self._tensor(_take(self.actions, slots)),
-            next_observations=self._next_observations_at(last_slots, env),
+            next_observations=self._tensor(self._normalize_obs(next_observations, env)),
             dones=self._tensor(dones),
             rewards=self._tensor(rewards),
             discounts=None if discounts is None else self._tensor(discounts),
         )
+
+    def _next_observations_at(self, slots: IntArray) -> Any:
+        if self.optimize_memory_usage:
+            return _take(self.observations, (slots + self.n_envs) % self.n_slots)
+        return _take(self.next_observations, slots)
 
     def _n_step_returns(
         self, slots: IntArray, env: VecNormalize | None
@@ -255,46 +265,50 @@ class SlotReplayBuffer(Ring, ReplayBuffer):
         n_taken = windows.within.sum(axis=1, keepdims=True).astype(np.float32)
         return windows.last_slots, returns, self.gamma**n_taken
 
-    def _observations_of(self, slots: IntArray, env: VecNormalize | None) -> Any:
-        if self.frames is not None:
-            return self._tensor(self._normalize_obs(self.frames.observations(slots), env))
-        return self._observations_at(self.observations, slots, env)
-
-    def _next_observations_at(self, slots: IntArray, env: VecNormalize | None) -> Any:
-        if self.frames is not None:
-            return self._tensor(self._normalize_obs(self.frames.next_observations(slots), env))
-        if self.optimize_memory_usage:
-            return self._observations_at(
-                self.observations, (slots + self.n_envs) % self.n_slots, env
-            )
-        return self._observations_at(self.next_observations, slots, env)
-
-    def _observations_at(self, store: Any, slots: IntArray, env: VecNormalize | None) -> Any:
-        """Return observations as a tensor, or as a dict of tensors for Dict spaces."""
-        return self._tensor(self._normalize_obs(_take(store, slots), env))
-
-    def _tensor(self, array: Any) -> th.Tensor:
+    def _tensor(self, array: Any) -> Any:
+        """Return an array as a tensor, or a dict of arrays as a dict of tensors."""
+        if isinstance(array, dict):
+            return {key: self._tensor(part) for key, part in array.items()}
         # Gathering has copied the rows already, so no copy as in SB3; as_tensor would be slower.
-        return th.from_numpy(array) if self.device.type == "cpu" else self.to_torch(array)
+        return th.from_numpy(array) if self._device.type == "cpu" else self.to_torch(array)
 
 
-class SlotDictReplayBuffer(SlotReplayBuffer, DictReplayBuffer):
-    """A ``SlotReplayBuffer`` for Dict observations, n-step returns included."""
+class Windows(NamedTuple):
+    """The steps that belong to each of B n-step returns."""
 
-    def _put(self, store: Any, row: int, observations: Any) -> None:
-        for key, part in store.items():
-            if isinstance(self.observation_space.spaces[key], spaces.Discrete):
-                part[row] = observations[key].reshape(self.n_envs, *self.obs_shape[key])
-            else:
-                part[row] = observations[key]
-
-    def _observations_at(self, store: Any, slots: IntArray, env: VecNormalize | None) -> Any:
-        observations: Any = self._normalize_obs(
-            {key: _take(part, slots) for key, part in store.items()}, env
-        )
-        return {key: self._tensor(part) for key, part in observations.items()}
+    slots: IntArray  # (B, n), the slot of every step, in order of time
+    within: NDArray[np.bool_]  # (B, n), False after the last step of the window
+    last_slots: IntArray  # (B,), the slot whose next observation and end the window inherits
 
 
-def _take(store: NDArray[Any], slots: IntArray) -> NDArray[Any]:
+def n_step_windows(
+    slots: IntArray, n_steps: int, ends: tuple[NDArray[Any], NDArray[Any]], newest_row: int
+) -> Windows:
+    """
+    Return the steps from each slot onwards, up to n, within one episode of one environment.
+
+    :param slots: First step of each window, shape (B,).
+    :param n_steps: n, the longest window.
+    :param ends: Two arrays of shape (n_rows, n_envs): above 0 where an episode is done, and above 0
+        where it is truncated.
+    :param newest_row: The row written last; rows after it in the ring are older, or not written.
+    """
+    dones, timeouts = ends
+    n_rows, n_envs = dones.shape
+    rows, envs = np.divmod(slots[:, None], n_envs)
+    rows = (rows + np.arange(n_steps)) % n_rows  # (B, n)
+    stops = (dones[rows, envs] > 0) | (timeouts[rows, envs] > 0) | (rows == newest_row)
+    n_more = np.where(stops.any(axis=1), stops.argmax(axis=1), n_steps - 1)  # (B,)
+    window_slots = rows * n_envs + envs
+    return Windows(
+        slots=window_slots,
+        within=np.arange(n_steps) <= n_more[:, None],
+        last_slots=window_slots[np.arange(len(slots)), n_more],
+    )
+
+
+def _take(store: Any, slots: IntArray) -> Any:
     """Return rows by slot of an array (n_rows, n_envs, ...); two indices would be slower."""
+    if isinstance(store, dict):
+        return {key: _take(part, slots) for key, part in store.items()}
     return store.reshape(-1, *store.shape[2:]).take(slots, axis=0)

@@ -1,1 +1,1 @@
-"""Which slots are sampled, how often, and with what weight. NumPy and numba only."""
+"""Which slots are sampled, how often, and with what weight: NumPy and numba only."""

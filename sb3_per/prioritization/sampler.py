@@ -1,24 +1,37 @@
-"""The sampler: it samples slots by priority, weights them, and tracks awaited TD errors."""
+"""The sampler: it samples slots by priority, weights them, and drops TD errors that are stale."""
 
+import logging
+import time
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sb3_per.prioritization.base import Prioritization
-from sb3_per.prioritization.compilation import kernel
-from sb3_per.prioritization.names import resolve_prioritization
-from sb3_per.prioritization.pending_updates import PendingUpdates
-from sb3_per.prioritization.sampling import SampledSlots, SamplingScheme
-from sb3_per.prioritization.sum_tree import FloatArray, IntArray
-from sb3_per.prioritization.uniform import InsertedSlots, mix
-from sb3_per.rules import fixed, require, require_bool, require_fraction
-from sb3_per.signatures import argument_names, refuse_unknown
+from sb3_per._utils import kernel
+from sb3_per.options import PrioritizationOptions
+from sb3_per.prioritization.proportional import LossAdjusted, Prioritization, Proportional
+from sb3_per.prioritization.rank_based import RankBased
+from sb3_per.prioritization.sum_tree import (
+    FloatArray,
+    IntArray,
+    SampledSlots,
+    SamplingScheme,
+    SumTree,
+)
 
-SLOTS_AT_A_TIME = 2**18
-NORMALIZATIONS = ("batch", "buffer", "mean", "none")
+PRIORITIZATIONS: dict[str, Callable[..., Prioritization]] = {
+    "proportional": Proportional,
+    "rank": RankBased,
+    "lap": LossAdjusted,
+}
+
+# What a slot's byte says: it can be sampled; it was sampled, and its TD error has not come yet; its
+# transition was overwritten or removed after it was sampled. Zeros take no memory before a write.
+INSERTED, SAMPLED, STALE = 1, 2, 4
+
+Flags = NDArray[np.uint8]
 
 
 class SampledBatch(NamedTuple):
@@ -36,75 +49,49 @@ class PrioritizedSampler:
     otherwise. The caller has checked the arguments.
 
     :param n_slots: Number of slots.
-    :param prioritization: A name, or a class that obeys ``Prioritization``.
-    :param prioritization_kwargs: Options of that class alone; None for none.
-    :param uniform_share: The part of each batch that is sampled uniformly, in [0, 1].
-    :param weight_normalization: Divide the weights by the largest of the ``"batch"``, by the
-        largest that any slot could have (``"buffer"``), by the ``"mean"`` of the batch, or not at
-        all (``"none"``).
-    :param stratified: As for ``SamplingScheme``.
-    :param replacement: As for ``SamplingScheme``; ``uniform_share`` needs it to be True.
+    :param options: The options.
     :param generator: The random generator.
-    :param options: The options that all prioritizations share, such as alpha.
-    :raises ValueError: for an option out of its range.
     """
 
-    uniform_share: float = fixed("uniform_share")
-    weight_normalization: Literal["batch", "buffer", "mean", "none"] = fixed("weight_normalization")
-
     def __init__(
-        self,
-        n_slots: int,
-        *,
-        generator: np.random.Generator,
-        prioritization: str | Callable[..., Prioritization] = "proportional",
-        prioritization_kwargs: dict[str, Any] | None = None,
-        uniform_share: float = 0.0,
-        weight_normalization: Literal["batch", "buffer", "mean", "none"] = "batch",
-        stratified: bool = True,
-        replacement: bool = True,
-        **options: Any,
+        self, n_slots: int, options: PrioritizationOptions, generator: np.random.Generator
     ) -> None:
-        kind = resolve_prioritization(prioritization)
-        own_options = {} if prioritization_kwargs is None else prioritization_kwargs
-        check_options(own_options, uniform_share, weight_normalization, replacement)
-        require_bool("stratified", stratified)
-        _refuse_unknown_options(kind, own_options, shared=options)
-        self.prioritization = kind(n_slots, **options, **own_options)
-        # A function or a partial may choose options that nothing else knows.
-        self.is_made_by_its_class = isinstance(kind, type)
-        self.prioritization_kwargs = dict(own_options)
-        self.uniform_share = float(uniform_share)
-        self.weight_normalization = weight_normalization
-        self.scheme = SamplingScheme(bool(stratified), bool(replacement))
-        self.scheme.compile_kernels()
-        compile_kernels()
+        kind: Any = options.prioritization
+        kind = PRIORITIZATIONS.get(kind, kind) if isinstance(kind, str) else kind
+        self.options = options
         self.generator = generator
+        self.prioritization: Prioritization = kind(
+            n_slots, **options.shared, **options.prioritization_kwargs
+        )
+        self.scheme = SamplingScheme(bool(options.stratified), bool(options.replacement))
         self.n_sampleable = 0  # N: how many slots are inserted
-        self._pending = PendingUpdates(n_slots)
-        self._inserted = InsertedSlots(n_slots) if self.uniform_share > 0 else None
+        self.flags: Flags = np.zeros(n_slots, dtype=np.uint8)
+        self._uniform = UniformSlots(n_slots) if options.uniform_share > 0 else None
 
     def insert(self, slots: IntArray) -> None:
-        """Insert new transitions, shape (n,), each slot named once; the newest come last."""
-        self.n_sampleable += self._pending.insert(slots)
+        """Insert new transitions, shape (n,), each slot named once."""
         self.prioritization.insert(slots)
-        if self._inserted is not None:
-            self._inserted.insert(slots)
+        if self._uniform is not None:
+            self._uniform.insert(slots)
+        # Last: another thread may sample as soon as the number is above 0.
+        self.n_sampleable += _mark_inserted(self.flags, slots)
 
     def remove(self, slots: IntArray) -> None:
-        """Keep slots, shape (n,), from being sampled; TD errors that they await will be late."""
-        self.n_sampleable -= self._pending.remove(slots)
+        """Keep slots, shape (n,), from being sampled; TD errors of earlier batches are stale."""
+        flags = self.flags[slots]
+        self.n_sampleable -= int(np.count_nonzero(flags & INSERTED))
+        self.flags[slots] = np.where(flags & (SAMPLED | STALE), STALE, 0)
+        if self._uniform is not None:
+            self._uniform.remove(slots)
         self.prioritization.remove(slots)
-        if self._inserted is not None:
-            self._inserted.remove(slots)
 
     def clear(self) -> None:
-        """Forget all slots and priorities; TD errors that are awaited will be late."""
-        self._pending.remove(np.arange(len(self._pending.states)))
+        """Forget all slots and priorities; TD errors of earlier batches are stale."""
         self.n_sampleable = 0
+        self.flags[:] = np.where(self.flags & (SAMPLED | STALE), STALE, 0)
+        if self._uniform is not None:
+            self._uniform = UniformSlots(len(self.flags))
         self.prioritization.clear()
-        if self._inserted is not None:
-            self._inserted.clear()
 
     def sample(self, batch_size: int, beta: float) -> SampledBatch:
         """
@@ -113,21 +100,28 @@ class PrioritizedSampler:
         :param batch_size: B, at least 1; without replacement at most ``n_sampleable``.
         :param beta: Exponent of the weights (N * P)^-beta, in [0, 1].
         """
-        if self._inserted is not None:
-            sampled = self._sample_mixture(batch_size, self._inserted)
-        else:
+        if self._uniform is None:
             uniforms = self.generator.random(self.scheme.n_uniforms(batch_size))
             sampled = self._sample_by_priority(batch_size, uniforms)
-        self._pending.sample(sampled.slots)
+        else:
+            sampled = self._sample_mixture(batch_size, self._uniform)
+        _mark_sampled(self.flags, sampled.slots)
         return SampledBatch(sampled.slots, self._weights(sampled, beta))
 
     def _sample_by_priority(self, batch_size: int, uniforms: FloatArray) -> SampledSlots:
-        with_smallest = self.weight_normalization == "buffer"
-        return self.prioritization.sample(
-            self.scheme, batch_size, uniforms, with_smallest=with_smallest
+        prioritization: Any = self.prioritization
+        with_smallest = self.options.weight_normalization == "buffer"
+        if hasattr(prioritization, "sample"):  # a class of the user's own
+            own: SampledSlots = prioritization.sample(
+                self.scheme, batch_size, uniforms, with_smallest=with_smallest
+            )
+            return own
+        leaves, probabilities, smallest = self.scheme.sample(
+            prioritization.tree, batch_size, uniforms, with_smallest=with_smallest
         )
+        return SampledSlots(prioritization.slots_at(leaves), probabilities, smallest)
 
-    def _sample_mixture(self, batch_size: int, inserted: InsertedSlots) -> SampledSlots:
+    def _sample_mixture(self, batch_size: int, uniform: "UniformSlots") -> SampledSlots:
         """
         Sample a share of the batch uniformly and the rest by priority.
 
@@ -136,15 +130,15 @@ class PrioritizedSampler:
         down at random so that it is share * B on average. Therefore the probabilities are exact for
         each share, and no weight exceeds share^-beta.
         """
-        share, uniforms = self.uniform_share, self.generator.random(batch_size + 1)
+        share, uniforms = self.options.uniform_share, self.generator.random(batch_size + 1)
         n_uniform = min(int(share * batch_size + uniforms[-1]), batch_size)
         n_prioritized = batch_size - n_uniform
         # At least one sample: its smallest probability may be needed even if the sample is not.
         n_asked = max(n_prioritized, 1)
         sampled = self._sample_by_priority(n_asked, uniforms[batch_size - n_asked : batch_size])
-        by_uniform = inserted.sample(self.scheme, n_uniform, uniforms[:n_uniform])
+        by_uniform = uniform.sample(uniforms[:n_uniform], self.scheme.stratified)
         probabilities = np.empty(batch_size)
-        slots = mix(
+        slots = _mix(
             (sampled.slots[:n_prioritized], by_uniform),
             (sampled.probabilities[:n_prioritized], self.prioritization.probabilities(by_uniform)),
             share,
@@ -158,72 +152,50 @@ class PrioritizedSampler:
         """
         Set priorities from TD errors, both of shape (B,), in O(B log n_slots).
 
-        A TD error that comes late is dropped: its transition was replaced or removed after it was
+        Stale TD errors are dropped: their transition was overwritten or removed after it was
         sampled. If a slot occurs twice, its last TD error counts.
         """
-        in_time, n_late = self._pending.settle(slots)
-        if n_late > 0:
-            slots, td_errors = slots[in_time], td_errors[in_time]
+        is_current = np.empty(len(slots), dtype=np.bool_)
+        if _mark_updated(self.flags, slots, is_current) < len(slots):
+            slots, td_errors = slots[is_current], td_errors[is_current]
         self.prioritization.update(slots, td_errors)
-
-    def are_late(self, slots: IntArray) -> NDArray[np.bool_]:
-        """Return which slots, shape (B,), await late TD errors; any whole numbers are allowed."""
-        return self._pending.are_late(slots)
 
     def probabilities(self, slots: IntArray) -> FloatArray:
         """Return the probability of slots, shape (n,), for one sample of the mixture."""
         by_priority = self.prioritization.probabilities(slots)
-        if self._inserted is None:
+        if self._uniform is None:
             return by_priority
-        uniform = self._inserted.are_inserted(slots) / max(self.n_sampleable, 1)
-        mixture: FloatArray = self.uniform_share * uniform + (1 - self.uniform_share) * by_priority
+        share = self.options.uniform_share
+        uniform = (self.flags[slots] & INSERTED) / max(self.n_sampleable, 1)
+        mixture: FloatArray = share * uniform + (1 - share) * by_priority
         return mixture
 
-    @property
-    def pending_states(self) -> NDArray[np.int8]:
-        """Return which slots await TD errors, shape (n_slots,), to be stored and restored."""
-        return self._pending.states
+    def stored_flags(self) -> Flags:
+        """Return the flags up to the last slot that has one, to be stored."""
+        known = np.flatnonzero(self.flags)
+        return self.flags[: known[-1] + 1 if len(known) else 0]
 
-    def options(self) -> dict[str, Any]:
-        """Return the options of this class, without the options of the prioritization itself."""
-        return {
-            "uniform_share": self.uniform_share,
-            "weight_normalization": self.weight_normalization,
-            "prioritization_kwargs": dict(self.prioritization_kwargs),
-            **self.scheme._asdict(),
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: dict[str, Any], flags: Flags) -> None:
         """
-        Continue from a state of the prioritization; restore ``pending_states`` before this call.
+        Continue from a state of the prioritization and flags of ``stored_flags``.
 
-        :raises ValueError: for a state that does not fit.
+        :raises ValueError: for a state that does not fit; the sampler is of no use then.
         """
         self.prioritization.restore(state)
-        self.find_inserted()
-
-    def find_inserted(self) -> None:
-        """Find out from the restored prioritization which slots are inserted; O(N log N)."""
-        self.n_sampleable = 0
-        if self._inserted is not None:
-            self._inserted.clear()
-        n_slots = len(self._pending.states)
-        # In parts: a large buffer that is nearly empty must not take memory for all its slots.
-        for start in range(0, n_slots, SLOTS_AT_A_TIME):
-            slots = np.arange(start, min(start + SLOTS_AT_A_TIME, n_slots))
-            is_inserted = self.prioritization.probabilities(slots) > 0
-            inserted = slots[is_inserted]
-            self.n_sampleable += len(inserted)
-            # The states that version 0.1.0 stored do not say which slots are inserted.
-            self._pending.remove(slots[~is_inserted])
-            self._pending.insert(inserted[~self._pending.are_inserted(inserted)])
-            if self._inserted is not None:
-                self._inserted.insert(inserted)
+        slots = np.arange(len(flags))
+        is_inserted = (flags & INSERTED) > 0
+        if not np.array_equal(self.prioritization.probabilities(slots) > 0, is_inserted):
+            raise ValueError("stored priorities must be those of the transitions in the buffer")
+        self.flags[: len(flags)] = flags
+        self.n_sampleable = int(is_inserted.sum())
+        if self._uniform is not None:
+            self._uniform.insert(slots[is_inserted])
 
     def _weights(self, sampled: SampledSlots, beta: float) -> NDArray[np.float32]:
-        reference, divided_by = 1 / max(self.n_sampleable, 1), self.weight_normalization
+        divided_by = self.options.weight_normalization
+        reference = 1 / max(self.n_sampleable, 1)
         if divided_by == "batch":
-            reference = smallest(sampled.probabilities)
+            reference = 0.0
         elif divided_by == "buffer":
             reference = sampled.smallest_probability
         weights = importance_weights(sampled.probabilities, reference, beta)
@@ -232,32 +204,154 @@ class PrioritizedSampler:
         return weights
 
 
-def check_options(
-    prioritization_kwargs: object,
-    uniform_share: float,
-    weight_normalization: str,
-    replacement: bool,
-) -> None:
-    """Raise ValueError for an option of ``PrioritizedSampler`` out of its range."""
-    is_dict = isinstance(prioritization_kwargs, dict)
-    require(is_dict, "prioritization_kwargs must be a dict or None", prioritization_kwargs)
-    require_fraction("uniform_share", uniform_share)
-    rule = f"weight_normalization must be one of {NORMALIZATIONS}"
-    require(weight_normalization in NORMALIZATIONS, rule, weight_normalization)
-    require_bool("replacement", replacement)
-    rule = "uniform_share must be 0 with replacement=False, since no exact weights are known there"
-    require(replacement or uniform_share == 0, rule, uniform_share)
+class UniformSlots:
+    """
+    The slots that can be sampled, for uniform sampling in the order of slots.
+
+    Invariant: they are the first ``end`` slots, except for those in ``missing``, which are sorted.
+    Few are missing: running episodes with hindsight replay, the write head of memory-optimised
+    storage.
+    """
+
+    def __init__(self, n_slots: int) -> None:
+        self._n_slots = n_slots
+        self._set = 0, np.empty(0, dtype=np.int64)  # end, missing; one tuple for other threads
+
+    def insert(self, slots: IntArray) -> None:
+        """Insert slots, shape (n,), each named once, in the order of the ring."""
+        end, missing = self._set
+        if len(slots) == 0 or (end == self._n_slots and len(missing) == 0):
+            return
+        last = end + len(slots) - 1
+        if len(missing) == 0 and slots[0] == end and slots[-1] == last:  # a new row
+            self._set = last + 1, missing
+        else:
+            new_end = max(end, int(slots.max()) + 1)
+            gaps = np.concatenate([missing, np.arange(end, new_end)])
+            self._set = new_end, np.setdiff1d(gaps, slots)
+
+    def remove(self, slots: IntArray) -> None:
+        """Remove slots, shape (n,)."""
+        end, missing = self._set
+        self._set = end, np.union1d(missing, slots[slots < end])
+
+    def sample(self, uniforms: FloatArray, stratified: bool) -> IntArray:
+        """
+        Return sampled slots, shape (B,).
+
+        :param uniforms: Random numbers in [0, 1), shape (B,).
+        :param stratified: One sample from each of B equal parts, or independent samples.
+        """
+        end, missing = self._set
+        slots = _sample_first(end - len(missing), uniforms, stratified)
+        if len(missing) > 0:  # so far these are the numbers of present slots: skip missing ones
+            n_before = missing - np.arange(len(missing))  # present slots before each missing one
+            slots += np.searchsorted(n_before, slots, side="right")
+        return slots
 
 
-def _refuse_unknown_options(
-    kind: Callable[..., Prioritization], given: dict[str, Any], shared: dict[str, Any]
-) -> None:
-    """Raise ValueError for options in ``prioritization_kwargs`` that are not those of the class."""
-    hint = "it is shared by all prioritizations, so pass it directly"
-    names = argument_names(kind) if isinstance(kind, type) else None
-    known = {*(given if names is None else names)} - {*shared, "n_slots"}
-    hints = dict.fromkeys(shared, hint)
-    refuse_unknown("prioritization_kwargs has no option", given, sorted(known), hints)
+@cache
+def warm_up(kind: str, scheme: SamplingScheme, with_extremes: bool, with_share: bool) -> None:
+    """
+    Compile all functions that a sampler needs, or load them from numba's cache.
+
+    Otherwise the first training steps would wait for the compiler.
+    """
+    started = time.monotonic()
+    # The callees before the functions that call them: the other way round, numba's cache returns a
+    # find_leaves that cannot return its array.
+    tree = SumTree(9)
+    tree.set(np.arange(9), np.ones(9))
+    tree.find(np.array([tree.total / 2]))
+    options = PrioritizationOptions(
+        kind,
+        stratified=scheme.stratified,
+        replacement=scheme.replacement,
+        uniform_share=0.5 if with_share else 0.0,
+        weight_normalization="buffer" if with_extremes else "batch",
+        new_priority="max_stored" if with_extremes else "max_seen",
+    )
+    sampler = PrioritizedSampler(9, options, np.random.default_rng(0))
+    sampler.insert(np.arange(9))
+    slots = sampler.sample(2, 0.5).slots
+    sampler.update(slots, np.ones(2))
+    sampler.remove(slots)
+    sampler.probabilities(slots)
+    if time.monotonic() - started > 1.0:
+        # A log message, since a warning would end programs that turn warnings into errors.
+        logging.getLogger("sb3_per").warning(
+            "sb3-per has compiled its functions, which takes some seconds the first time"
+        )
+
+
+@kernel
+def _mark_inserted(flags: Flags, slots: IntArray) -> int:
+    """Note new transitions in slots; return how many of the slots could not be sampled before."""
+    n_new = 0
+    for i in range(len(slots)):
+        flag = flags[slots[i]]
+        n_new += not flag & INSERTED
+        flags[slots[i]] = INSERTED | STALE if flag & (SAMPLED | STALE) else INSERTED
+    return n_new
+
+
+@kernel
+def _mark_sampled(flags: Flags, slots: IntArray) -> None:
+    for i in range(len(slots)):
+        flags[slots[i]] = (flags[slots[i]] & INSERTED) | SAMPLED
+
+
+@kernel
+def _mark_updated(flags: Flags, slots: IntArray, is_current: NDArray[np.bool_]) -> int:
+    """Fill in which TD errors are not stale, and return how many."""
+    n_current = 0
+    for i in range(len(slots)):
+        is_current[i] = flags[slots[i]] & (INSERTED | STALE) == INSERTED
+        n_current += is_current[i]
+    # A second pass, since a slot may be named twice. Stale slots stay stale until they are sampled:
+    # more TD errors may come from batches of before.
+    for i in range(len(slots)):
+        if is_current[i]:
+            flags[slots[i]] = INSERTED
+    return n_current
+
+
+@kernel
+def _sample_first(n: int, uniforms: FloatArray, stratified: bool) -> IntArray:
+    """Return uniform samples of the first ``n`` slots, as a tree of ``n`` ones would give them."""
+    slots = np.empty(len(uniforms), dtype=np.int64)
+    for i in range(len(uniforms)):
+        mass = (i + uniforms[i]) * (n / len(uniforms)) if stratified else uniforms[i] * n
+        slots[i] = min(int(mass), n - 1)
+    return slots
+
+
+@kernel
+def _mix(
+    slots: tuple[IntArray, IntArray],
+    probabilities: tuple[FloatArray, FloatArray],
+    share: float,
+    n_sampleable: int,
+    mixture: FloatArray,
+) -> IntArray:
+    """
+    Join slots that were sampled by priority with those that were sampled uniformly.
+
+    :param slots: Shapes (n,) and (m,).
+    :param probabilities: P(i) by priority of each of them, shapes (n,) and (m,).
+    :param share: The probability of a uniform sample, in (0, 1].
+    :param n_sampleable: N.
+    :param mixture: Filled with share / N + (1 - share) P(i), shape (n + m,).
+    :return: All slots, shape (n + m,).
+    """
+    n = len(slots[0])
+    n_all = n + len(slots[1])
+    all_slots = np.empty(n_all, dtype=np.int64)
+    for i in range(n_all):
+        all_slots[i] = slots[0][i] if i < n else slots[1][i - n]
+        by_priority = probabilities[0][i] if i < n else probabilities[1][i - n]
+        mixture[i] = share / n_sampleable + (1 - share) * by_priority
+    return all_slots
 
 
 @kernel
@@ -269,28 +363,16 @@ def importance_weights(
     probability: (reference / P)^beta (Schaul et al. 2016, section 3.4).
 
     :param probabilities: P(i) of each sampled slot, shape (B,), all > 0.
-    :param reference: The probability whose weight is 1. With the smallest probability, weights are
-        divided by the largest weight; with 1 / N, they are not divided.
+    :param reference: The probability whose weight is 1: with 1 / N, weights are not divided. 0
+        stands for the smallest of ``probabilities``, which divides by the largest weight.
     :param beta: 0 for no correction, 1 for full correction.
     :return: Weights, shape (B, 1).
     """
+    if reference == 0.0:
+        reference = np.inf
+        for i in range(len(probabilities)):
+            reference = min(reference, probabilities[i])
     weights = np.empty((len(probabilities), 1), dtype=np.float32)
     for i in range(len(probabilities)):
         weights[i, 0] = (reference / probabilities[i]) ** beta
     return weights
-
-
-@kernel
-def smallest(probabilities: FloatArray) -> float:
-    """Return the smallest of probabilities, shape (B,); NumPy's min takes three times as long."""
-    least = np.inf
-    for i in range(len(probabilities)):
-        least = min(least, probabilities[i])
-    return least
-
-
-@cache
-def compile_kernels() -> None:
-    """Compile the kernels, or load them from numba's cache, so that no later call waits."""
-    importance_weights(np.ones(1), 1.0, 1.0)
-    smallest(np.ones(1))

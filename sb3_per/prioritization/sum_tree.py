@@ -1,13 +1,12 @@
-"""Weighted lookup over a fixed number of leaves: a sum tree whose nodes have eight children."""
+"""A sum tree whose nodes have eight children, and the four ways to sample a batch from it."""
 
 import math
-from functools import cache
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from sb3_per.prioritization.compilation import kernel
+from sb3_per._utils import kernel
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -31,9 +30,6 @@ class SumTree:
     """
 
     def __init__(self, n_leaves: int) -> None:
-        if n_leaves < 1:
-            raise ValueError(f"n_leaves must be at least 1, got {n_leaves}")
-        compile_kernels()
         self.n_leaves = n_leaves
         self.starts = _level_starts(n_leaves)
         self.nodes = zeros_on_cache_lines((self.starts[-1] + _round_up(n_leaves),), np.float64)
@@ -41,12 +37,8 @@ class SumTree:
         self._extremes: tuple[FloatArray, FloatArray] | None = None
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        if "track_extremes" in state:  # from a pickle of version 0.1.0
-            is_tracked = state.pop("track_extremes")
-            extremes = state.pop("_smallest"), state.pop("_largest")
-            state["_extremes"] = extremes if is_tracked else None
         self.__dict__.update(state)
-        self.nodes = on_cache_lines(self.nodes)
+        self.nodes = on_cache_lines(self.nodes)  # a pickle does not keep them there
 
     @property
     def total(self) -> float:
@@ -96,21 +88,10 @@ class SumTree:
         """
         Set the weights of leaves in O(B log n_leaves); if a leaf occurs twice, the last one counts.
 
-        :param leaves: Leaf numbers, shape (B,).
-        :param weights: Weights, finite and >= 0, shape (B,).
-        :raises ValueError: before anything has changed, for a leaf or a weight out of range or
-            unequal lengths.
+        :param leaves: Leaf numbers in [0, n_leaves), shape (B,).
+        :param weights: Weights, finite and >= 0, shape (B,); or (1,), the same for all leaves.
         """
-        if len(leaves) != len(weights):
-            raise ValueError(
-                f"leaves and weights must be equally long, got {len(leaves)} and {len(weights)}"
-            )
-        bad = _check_and_set(self.nodes, self.starts, self.n_leaves, leaves, weights)
-        if bad >= 0:
-            raise ValueError(
-                f"a leaf must lie in [0, {self.n_leaves}), its weight must be finite and >= 0, "
-                f"got leaf {leaves[bad]} with weight {weights[bad]}"
-            )
+        set_leaves(self.nodes, self.starts, leaves, weights)
         if self._extremes is not None:
             _refresh_extremes(self.nodes, *self._extremes, self.starts, leaves)
 
@@ -136,6 +117,86 @@ class SumTree:
     def _top(self, extremes: FloatArray) -> FloatArray:
         # A tree of one level has no inner nodes: its leaves are the top.
         return extremes[:FANOUT] if len(self.starts) > 1 else self.nodes[:FANOUT]
+
+
+class SampledSlots(NamedTuple):
+    """
+    The slots of one batch. A slot's probability is how often a batch holds it on average, over B.
+
+    The order of stratified slots is not random: shuffle a batch before you split it.
+    """
+
+    slots: IntArray  # (B,)
+    probabilities: FloatArray  # (B,), > 0
+    smallest_probability: float = np.nan  # of all slots; NaN unless with_smallest
+
+
+class SamplingScheme(NamedTuple):
+    """
+    How the B samples of a batch depend on each other.
+
+    With replacement, each sample is a leaf with P(i) = weight / total. Strata are B equal slices
+    of the total, with one sample from each (Schaul et al. 2016, section 3.3).
+
+    Without replacement, strata share one offset (systematic sampling): a leaf is sampled with
+    probability min(1, c * weight), where c makes these probabilities add up to B. Leaves that fill
+    a whole stratum are taken first.
+
+    Independent samples without replacement are taken one after the other from the leaves that are
+    left. This is the same as letting each leaf arrive after an exponential time whose rate is its
+    weight, and taking the first B. Let tau be the time at which leaf B + 1 arrives. Given tau, a
+    leaf is sampled with probability 1 - exp(-weight * tau), and importance weights from this
+    probability are unbiased (rank conditioning, Cohen & Kaplan 2007).
+
+    :param stratified: True: one sample from each of B equal slices of the total. False: B
+        independent samples.
+    :param replacement: Whether a batch may hold a leaf twice.
+    """
+
+    stratified: bool = True
+    replacement: bool = True
+
+    def n_uniforms(self, batch_size: int) -> int:
+        """Return how many random numbers ``sample`` uses for a batch."""
+        if self.replacement:
+            return batch_size
+        return 1 if self.stratified else 2 * batch_size + 1
+
+    def sample(
+        self,
+        tree: SumTree,
+        batch_size: int,
+        uniforms: FloatArray,
+        *,
+        with_smallest: bool = False,
+    ) -> SampledSlots:
+        """
+        Sample leaves; leaves of weight 0 are never sampled. O(B log n_leaves).
+
+        :param tree: A tree with a total above 0. Without replacement, at least B of its leaves must
+            be above 0.
+        :param batch_size: B, how many leaves to sample.
+        :param uniforms: Random numbers in [0, 1), shape (n_uniforms(B),).
+        :param with_smallest: Whether to find the smallest probability of all leaves as well.
+        """
+        lightest = tree.smallest() if with_smallest else np.nan
+        if self.replacement:
+            probabilities = np.empty(batch_size)
+            leaves = _sample(tree.nodes, tree.starts, uniforms, self.stratified, probabilities)
+            smallest = lightest / tree.total
+        elif self.stratified:
+            rates = np.empty(1)
+            leaves = _take_systematic(tree.nodes, tree.starts, batch_size, uniforms[0], rates)
+            rate = float(rates[0])
+            probabilities = np.minimum(rate * tree.get(leaves), 1.0) / batch_size
+            smallest = min(rate * lightest, 1.0) / batch_size
+        else:
+            taus, positions, waits = np.empty(1), uniforms[:batch_size], uniforms[batch_size:]
+            leaves = _take_one_by_one(tree.nodes, tree.starts, positions, waits, taus)
+            tau = float(taus[0])
+            probabilities = -np.expm1(-tau * tree.get(leaves)) / batch_size
+            smallest = float(-np.expm1(-tau * lightest)) / batch_size
+        return SampledSlots(leaves, probabilities, smallest)
 
 
 def _round_up(n_nodes: int) -> int:
@@ -181,9 +242,9 @@ def total_of(nodes: FloatArray) -> float:
 
 @kernel
 def set_leaves(nodes: FloatArray, starts: IntArray, leaves: IntArray, weights: FloatArray) -> None:
-    """Write weights and recompute the sums above them; the caller has checked both."""
+    """Write weights, one each or one for all, and recompute the sums above them."""
     for i in range(len(leaves)):
-        nodes[starts[-1] + leaves[i]] = weights[i]
+        nodes[starts[-1] + leaves[i]] = weights[min(i, len(weights) - 1)]
     # Level by level, so that neighbours in a sorted batch recompute a common parent once.
     below = leaves.copy()
     n_below = len(below)
@@ -201,18 +262,6 @@ def set_leaves(nodes: FloatArray, starts: IntArray, leaves: IntArray, weights: F
             below[n_parents] = last = parent
             n_parents += 1
         n_below = n_parents
-
-
-@kernel
-def _check_and_set(
-    nodes: FloatArray, starts: IntArray, n_leaves: int, leaves: IntArray, weights: FloatArray
-) -> int:
-    """Return the position of the first leaf or weight out of range; -1 if all were written."""
-    for i in range(len(leaves)):
-        if not (0 <= leaves[i] < n_leaves and 0.0 <= weights[i] < np.inf):
-            return i
-    set_leaves(nodes, starts, leaves, weights)
-    return -1
 
 
 @kernel
@@ -269,13 +318,79 @@ def _refresh_extremes(
             largest[starts[level - 1] + index] = high
 
 
-@cache
-def compile_kernels() -> None:
-    """Compile the kernels, or load them from numba's cache, so that no later call waits."""
-    nodes, starts = np.zeros(FANOUT), np.zeros(1, dtype=np.int64)
-    leaves, weights = np.zeros(1, dtype=np.int64), np.ones(1)
-    set_leaves(nodes, starts, leaves, weights)
-    _check_and_set(nodes, starts, 1, leaves, weights)
-    find_leaves(nodes, starts, np.zeros(1))
-    total_of(nodes)
-    _refresh_extremes(nodes, nodes.copy(), nodes.copy(), starts, starts)
+@kernel
+def _sample(
+    nodes: FloatArray,
+    starts: IntArray,
+    uniforms: FloatArray,
+    stratified: bool,
+    probabilities: FloatArray,
+) -> IntArray:
+    """Return leaves, one from each stratum or independent; fill in their probabilities."""
+    n_samples, total = len(uniforms), total_of(nodes)
+    masses = np.empty(n_samples)
+    for i in range(n_samples):
+        masses[i] = (i + uniforms[i]) * (total / n_samples) if stratified else uniforms[i] * total
+    leaves = find_leaves(nodes, starts, masses)
+    for i in range(n_samples):
+        probabilities[i] = nodes[starts[-1] + leaves[i]] / total
+    return leaves
+
+
+@kernel
+def _take_systematic(
+    nodes: FloatArray, starts: IntArray, n_samples: int, offset: float, rates: FloatArray
+) -> IntArray:
+    """Return distinct leaves at equal distances; fill in the factor c of ``SamplingScheme``."""
+    # Equal distances always hit a leaf that fills a whole stratum, perhaps twice. Such leaves are
+    # taken first and set to 0, and the other leaves are sampled from the new total. At the end, all
+    # weights are restored.
+    taken = np.empty(n_samples, dtype=np.int64)
+    weights = np.empty(n_samples)
+    n_taken = 0
+    rates[0] = np.inf
+    while n_taken < n_samples:
+        n_left = n_samples - n_taken
+        total = total_of(nodes)
+        masses = np.empty(n_left)
+        for i in range(n_left):
+            masses[i] = (i + offset) * (total / n_left)
+        found = find_leaves(nodes, starts, masses)
+        n_certain = 0
+        for i in range(n_left):
+            weight = nodes[starts[-1] + found[i]]
+            fills_a_stratum = weight * n_left >= total or (
+                i + 1 < n_left and found[i + 1] == found[i]
+            )
+            if fills_a_stratum and not (n_certain and taken[n_taken + n_certain - 1] == found[i]):
+                taken[n_taken + n_certain], weights[n_taken + n_certain] = found[i], weight
+                n_certain += 1
+        if n_certain == 0:
+            for i in range(n_left):  # a slice would take seconds to compile
+                taken[n_taken + i] = found[i]
+            rates[0] = n_left / total
+            break
+        set_leaves(nodes, starts, taken[n_taken : n_taken + n_certain], np.zeros(n_certain))
+        n_taken += n_certain
+    set_leaves(nodes, starts, taken[:n_taken], weights[:n_taken])
+    return taken
+
+
+@kernel
+def _take_one_by_one(
+    nodes: FloatArray, starts: IntArray, positions: FloatArray, waits: FloatArray, taus: FloatArray
+) -> IntArray:
+    """Return distinct leaves, each sampled from what is left; fill in tau of ``SamplingScheme``."""
+    taken = np.empty(len(positions), dtype=np.int64)
+    weights = np.empty(len(positions))
+    tau = 0.0
+    for i in range(len(positions)):
+        total = total_of(nodes)
+        tau -= np.log1p(-waits[i]) / total
+        taken[i] = find_leaves(nodes, starts, positions[i : i + 1] * total)[0]
+        weights[i] = nodes[starts[-1] + taken[i]]
+        set_leaves(nodes, starts, taken[i : i + 1], np.zeros(1))
+    rest = total_of(nodes)
+    taus[0] = tau - np.log1p(-waits[-1]) / rest if rest > 0.0 else np.inf
+    set_leaves(nodes, starts, taken, weights)
+    return taken

@@ -3,9 +3,10 @@ Prioritized critics without copies of ``train``.
 
 SB3's ``train`` looks up its loss function under a global name. This module runs the same code with
 other globals: there, the name is a loss function that weights its gradient and passes the TD errors
-to the buffer. SB3's module stays as it is, and changes in SB3's ``train`` need no change here. Two
-checks raise an error if a version of SB3 computes its loss in another way: the code must use the
-name, and it must compute the loss a known number of times in each gradient step.
+of the buffer's last batch to the buffer. SB3's module stays as it is, and changes in SB3's
+``train`` need no change here. Two checks raise an error if a version of SB3 computes its loss in
+another way: the code must use the name, and it must compute the loss a known number of times in
+each gradient step.
 
 Hooks on the critic would not do: they see gradients, and the gradient of a Huber or quantile loss
 does not determine the TD error. A patch of SB3's module would affect other models in the process.
@@ -16,14 +17,13 @@ import types
 from collections.abc import Callable
 from typing import Any, ClassVar, NoReturn
 
-import numpy as np
 import torch as th
-from stable_baselines3.common.vec_env import VecNormalize
+from torch.nn import functional as F
 
+from sb3_per.algorithms.base import PrioritizedAlgorithm
 from sb3_per.algorithms.metrics import LOGGED, Metrics, metrics_of
-from sb3_per.algorithms.prioritized import PrioritizedAlgorithm
-from sb3_per.buffers.prioritized import PrioritizedReplayBuffer
-from sb3_per.buffers.samples import PrioritizedReplayBufferSamples
+from sb3_per.buffers.prioritized import PrioritizedReplayBuffer, PrioritizedReplayBufferSamples
+from sb3_per.options import HALF_UNIFORM, LAP
 
 KNOWN_VERSIONS = "stable-baselines3 and sb3-contrib 2.8.0 and 2.9.2 are known to work"
 
@@ -36,15 +36,16 @@ Loss = Callable[..., th.Tensor]
 TDErrors = Callable[[th.Tensor, th.Tensor], th.Tensor]
 
 
-class WeightedReplay:
+class WeightedLoss:
     """
-    Stands in for the replay buffer and the loss function in SB3's ``train``.
+    The weighted loss that SB3's ``train`` calls instead of its own.
 
-    The loss weights its gradient and passes the TD errors to the buffer. It returns the unweighted
-    loss, which SB3 logs. The loss is a mean over samples, so weighting the gradient of the current
-    values has the same effect as weighting each sample's loss.
+    It weights the gradient by the weights of the buffer's last batch and passes the TD errors to
+    the buffer. It returns the unweighted loss, which SB3 logs. The loss is a mean over samples, so
+    weighting the gradient of the current values has the same effect as weighting each sample's
+    loss.
 
-    :param buffer: The replay buffer, from which batches are sampled.
+    :param buffer: The replay buffer, from which ``train`` samples batches.
     :param loss: The loss function, of the current values and their target.
     :param td_errors: The function that returns their TD errors, (B, n).
     :param n_calls: How often the loss is computed in each gradient step: once for each critic, or
@@ -60,6 +61,7 @@ class WeightedReplay:
         n_calls: int,
         loss_threshold: float | None = None,
     ) -> None:
+        buffer.last_batch = None
         self.steps: list[Metrics] = []
         self._buffer = buffer
         self._loss = loss
@@ -69,30 +71,23 @@ class WeightedReplay:
         self._batch: PrioritizedReplayBufferSamples | None = None
         self._errors: list[th.Tensor] = []
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "_buffer":  # not set yet: this is a copy, or read from a pickle
-            raise AttributeError(name)
-        return getattr(self._buffer, name)
-
-    def sample(
-        self, batch_size: int, env: VecNormalize | None = None
-    ) -> PrioritizedReplayBufferSamples:
-        """Sample the batch of the next gradient step."""
-        self.require_complete()
-        self._errors.clear()
-        self._batch = self._buffer.sample(batch_size, env=env)
-        return self._batch
-
-    def loss(self, current: th.Tensor, target: th.Tensor, *args: Any, **kwargs: Any) -> th.Tensor:
+    def __call__(
+        self, current: th.Tensor, target: th.Tensor, *args: Any, **kwargs: Any
+    ) -> th.Tensor:
         """Return the loss of current values, (B, ...), as SB3 computes it."""
-        if self._batch is None or len(self._errors) == self._n_calls:
+        batch = self._buffer.last_batch
+        if batch is not self._batch:
+            self.require_complete()
+            self._batch = batch
+            self._errors.clear()
+        if batch is None or len(self._errors) == self._n_calls:
             self._refuse(len(self._errors) + 1)
-        weights = self._batch.weights.reshape(-1, *[1] * (current.ndim - 1))
+        weights = batch.weights.reshape(-1, *[1] * (current.ndim - 1))
         # With autocast, gradients may be of half precision, and a hook must keep their type.
         current.register_hook(lambda gradient: (gradient * weights).to(gradient.dtype))  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self._errors.append(self._td_errors(current.detach(), target).abs())
         if len(self._errors) == self._n_calls:
-            self._update_priorities(self._batch)
+            self._update_priorities(batch)
         return self._loss(current, target, *args, **kwargs)
 
     def _update_priorities(self, batch: PrioritizedReplayBufferSamples) -> None:
@@ -100,7 +95,7 @@ class WeightedReplay:
         errors = th.cat(self._errors, dim=1).mean(dim=1).cpu().numpy()  # (B,)
         self._buffer.update_priorities(batch.slots, errors)
         weights = batch.weights.cpu().numpy().ravel()
-        self.steps.append(metrics_of(np.nan, errors, weights, self._loss_threshold))
+        self.steps.append(metrics_of(errors, weights, self._loss_threshold))
 
     def require_complete(self) -> None:
         """Raise RuntimeError unless the loss was computed as often as expected."""
@@ -119,11 +114,13 @@ class PrioritizedCriticAlgorithm(PrioritizedAlgorithm):
     """
     A prioritized algorithm that runs SB3's own ``train`` with a weighted loss.
 
-    Its actor and its entropy coefficient, if any, learn from the same batch without weights.
+    Its critics have a mean squared error each. With LAP, it is a Huber loss. The actor and the
+    entropy coefficient, if any, learn from the same batch without weights.
     """
 
+    default_options = LAP
     # How ``train`` finds the loss function: a global name, or an attribute of a global name.
-    loss_name: ClassVar[str]
+    loss_name: ClassVar[str] = "F.mse_loss"
     logged_metrics: ClassVar[tuple[str, ...]] = CRITIC_METRICS
 
     @staticmethod
@@ -133,15 +130,24 @@ class PrioritizedCriticAlgorithm(PrioritizedAlgorithm):
 
     def _n_losses(self) -> int:
         """Return how often ``train`` computes the loss in each gradient step."""
-        return 1
+        critic: Any = self.critic  # type: ignore[attr-defined]  # the base has it
+        if not hasattr(critic, "n_critics"):
+            raise ValueError(
+                "the critic must have n_critics, the number of Q-values that it returns, got "
+                f"{type(critic).__name__} without it"
+            )
+        n_critics: int = critic.n_critics
+        return n_critics
 
-    def _replace_loss(self, loss: Loss) -> Loss:
+    def _loss_function(self, own: Loss) -> Loss:
         """Return the loss function to minimise, given the loss function of ``train``."""
-        return loss
+        threshold = self.loss_threshold
+        return own if threshold is None else huber_loss(threshold)
 
     def _setup_model(self) -> None:
         require_global(self._train_of_sb3(), self.loss_name)
         super()._setup_model()
+        self._n_losses()
 
     def _train_of_sb3(self) -> types.FunctionType:
         train: Any = super().train
@@ -154,20 +160,19 @@ class PrioritizedCriticAlgorithm(PrioritizedAlgorithm):
 
         :param batch_size: By default that of SB3's ``train``; ``learn`` passes the model's.
         """
-        self.replay_buffer.beta = self._annealed_beta()
-        train, buffer = self._train_of_sb3(), self.replay_buffer
-        function = self._replace_loss(lookup_global(train, self.loss_name))
-        replay = WeightedReplay(
-            buffer, function, self.td_errors, self._n_losses(), self.loss_threshold
+        self._update_beta()
+        train = self._train_of_sb3()
+        loss = WeightedLoss(
+            self.replay_buffer,
+            self._loss_function(lookup_global(train, self.loss_name)),
+            self.td_errors,
+            self._n_losses(),
+            self.loss_threshold,
         )
-        self.replay_buffer = replay  # type: ignore[assignment]  # train only samples from it
-        try:
-            given = () if batch_size is None else (batch_size,)
-            with_global(train, self.loss_name, replay.loss)(self, gradient_steps, *given)
-        finally:
-            self.replay_buffer = buffer
-        replay.require_complete()
-        self._log_prioritization(replay.steps)
+        given = () if batch_size is None else (batch_size,)
+        with_global(train, self.loss_name, loss)(self, gradient_steps, *given)
+        loss.require_complete()
+        self._log_prioritization(loss.steps)
 
 
 class PrioritizedQuantileAlgorithm(PrioritizedCriticAlgorithm):
@@ -179,6 +184,7 @@ class PrioritizedQuantileAlgorithm(PrioritizedCriticAlgorithm):
     use the loss of a sample as its priority, but that loss stays above 0 if returns are random.
     """
 
+    default_options = HALF_UNIFORM
     loss_name = "quantile_huber_loss"
     logged_metrics = DISTRIBUTIONAL_METRICS
 
@@ -191,6 +197,28 @@ class PrioritizedQuantileAlgorithm(PrioritizedCriticAlgorithm):
         :param target: Quantiles, (B, m) or (B, 1, m).
         """
         return (target.mean(dim=-1) - current.mean(dim=-1)).reshape(len(current), -1)
+
+    def _n_losses(self) -> int:
+        return 1
+
+    def _loss_function(self, own: Loss) -> Loss:
+        return own
+
+
+def huber_loss(threshold: float) -> Loss:
+    """
+    Return the mean Huber loss that equals the mean squared error up to the threshold.
+
+    Beyond it, a sample's loss is 2 * threshold * abs(TD error) - threshold^2. It is twice torch's
+    ``huber_loss``, so learning rates and ``max_grad_norm`` mean the same as in SB3.
+
+    :param threshold: The abs(TD error) at which the loss turns linear, > 0.
+    """
+
+    def loss(current: th.Tensor, target: th.Tensor) -> th.Tensor:
+        return 2 * F.huber_loss(current, target, delta=threshold)
+
+    return loss
 
 
 def with_global(function: types.FunctionType, name: str, replacement: object) -> types.FunctionType:

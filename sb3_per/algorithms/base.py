@@ -1,0 +1,436 @@
+"""What all prioritized algorithms have in common: their buffer, beta, loading and logging."""
+
+import functools
+import inspect
+import io
+import pathlib
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+import torch as th
+from gymnasium import spaces
+from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, RolloutReturn
+from stable_baselines3.common.vec_env import (
+    VecEnv,
+    VecEnvWrapper,
+    VecFrameStack,
+    VecTransposeImage,
+    unwrap_vec_normalize,
+)
+from stable_baselines3.her import HerReplayBuffer
+
+from sb3_per.algorithms.metrics import LOGGED, Metrics, averaged_moments, log_metrics
+from sb3_per.buffers.her import PrioritizedHerReplayBuffer, require_compute_reward, require_goals
+from sb3_per.buffers.prioritized import PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
+from sb3_per.options import LAP, OPTION_NAMES, PAPER, beta_at
+from sb3_per.prioritization.proportional import LossAdjusted
+
+SelfPrioritized = TypeVar("SelfPrioritized", bound="PrioritizedAlgorithm")
+
+# Arguments that the algorithms do not have, and what to do instead; the last ones are from Stable
+# Baselines 2.
+_MISPLACED = {
+    **{name: f"{name}=..." for name in (*OPTION_NAMES, "n_stack")},
+    "beta_initial": "beta=(first, last)",
+    "beta_final": "beta=(first, last)",
+    "beta_fraction": "beta=(first, last, n_steps)",
+    "loss": "prioritization='lap', which brings a Huber loss",
+    "prioritized_replay_alpha": "alpha=...",
+    "prioritized_replay_beta0": "beta=(first, last)",
+    "prioritized_replay_beta_iters": "beta=(first, last, n_steps)",
+    "prioritized_replay_eps": "eps=...",
+}
+
+
+class PrioritizedAlgorithm(OffPolicyAlgorithm):
+    """
+    The part of a prioritized algorithm that does not depend on how the algorithm learns.
+
+    It is a mixin; name it before the algorithm of SB3: ``class PERDQN(PrioritizedAlgorithm, DQN)``.
+    The constructor is that of the algorithm of SB3. All options of prioritization are in
+    ``replay_buffer_kwargs``: those of ``PrioritizedReplayBuffer``, except ``n_steps`` and
+    ``gamma``, which are the algorithm's. The algorithm itself weights its loss and passes the TD
+    errors to the buffer.
+    """
+
+    # The options of the buffer that hold unless the user chooses others.
+    default_options: ClassVar[Mapping[str, Any]] = PAPER
+    # The abs(TD error) at which the algorithm's own loss turns linear; None if it never does.
+    huber_threshold: ClassVar[float | None] = None
+    # Which metrics of gradient steps are logged as ``train/<name>``.
+    logged_metrics: ClassVar[tuple[str, ...]] = LOGGED
+    replay_buffer: PrioritizedReplayBuffer
+    _moments: Sequence[float] = (0.0, 0.0)  # of the gradient, averaged
+    _progress = 0.0  # of the training, in [0, 1]
+    # While transitions are collected with gSDE; else None.
+    torch_states_before_rollout: list[th.Tensor] | None = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Let the constructor say where misplaced options belong; its signature stays the same."""
+        super().__init_subclass__(**kwargs)
+        constructor: Any = cls.__init__
+        if constructor is OffPolicyAlgorithm.__init__:  # of a mixin, before an algorithm of SB3
+            return
+
+        @functools.wraps(constructor)
+        def construct(self: Any, *args: Any, **kwargs: Any) -> None:
+            refuse_misplaced(cls, kwargs)
+            constructor(self, *args, **kwargs)
+
+        cls.__init__ = construct  # type: ignore[method-assign]
+
+    @property
+    def loss_threshold(self) -> float | None:
+        """Return the abs(TD error) at which the loss turns linear; None if it never does."""
+        # LAP brings a Huber loss with its own threshold.
+        prioritization: Any = self.replay_buffer.prioritization
+        is_lap = isinstance(prioritization, LossAdjusted)
+        return prioritization.floor if is_lap else self.huber_threshold
+
+    def _setup_model(self) -> None:
+        if hasattr(self, "beta_initial"):
+            raise ValueError("this model was saved by sb3-per 0.2.0 or older: load it with 0.2.0")
+        kind = resolve_buffer_class(self.replay_buffer_class, self.observation_space)
+        options = self._resolve_options()
+        require_fitting_environments(kind, options.get("n_stack", 1), self.env)
+        # SB3 does not pass n_steps and gamma to a buffer class that is named, and warns about
+        # n_steps > 1. So both go into the buffer's options, and SB3 sees n_steps=1 meanwhile.
+        n_steps, self.n_steps = self.n_steps, 1
+        self.replay_buffer_class = kind
+        self.replay_buffer_kwargs = {**options, "n_steps": n_steps, "gamma": self.gamma}
+        try:
+            super()._setup_model()
+        finally:
+            self.replay_buffer_kwargs, self.n_steps = options, n_steps
+        # With all defaults, so that a saved model keeps its options when defaults change.
+        self.replay_buffer_kwargs = _options_of(self.replay_buffer, options)
+
+    def _resolve_options(self) -> dict[str, Any]:
+        """
+        Return the buffer's options: the user's, and the defaults of the prioritization.
+
+        The algorithm's own defaults belong to its own prioritization. For another one, they are
+        LAP's or the paper's.
+
+        :raises ValueError: for options that do not fit the algorithm.
+        """
+        if not isinstance(self.replay_buffer_kwargs, dict):
+            got = repr(self.replay_buffer_kwargs)
+            raise ValueError(f"replay_buffer_kwargs must be a dict, got {got}")
+        given = dict(self.replay_buffer_kwargs)
+        for name in ("n_steps", "gamma"):
+            own = getattr(self, name)
+            if given.pop(name, own) != own:
+                rule = f"{name} must be given to the algorithm, not in replay_buffer_kwargs"
+                raise ValueError(f"{rule}, got {self.replay_buffer_kwargs[name]}")
+        defaults = dict(self.default_options)
+        prioritization = given.get("prioritization", defaults["prioritization"])
+        if prioritization != defaults["prioritization"]:
+            defaults = LAP if prioritization == "lap" else PAPER
+        options = {**defaults, **given}
+        if options.get("td_error_clip") == "loss":
+            options["td_error_clip"] = self._clip_of_loss(prioritization)
+        if options.get("n_stack", 1) > 1 and options.get("frames_first") is None:
+            options["frames_first"] = stacks_frames_first(self.env)
+        return options
+
+    def _clip_of_loss(self, prioritization: Any) -> float:
+        if prioritization == "lap":
+            raise ValueError("td_error_clip must be a number or None with LAP, got 'loss'")
+        if self.huber_threshold is None:
+            raise ValueError(
+                f"td_error_clip must be a number or None for {type(self).__name__}, got 'loss', "
+                "which is the threshold of a Huber loss"
+            )
+        return self.huber_threshold
+
+    def load_replay_buffer(
+        self, path: str | pathlib.Path | io.BufferedIOBase, truncate_last_traj: bool = True
+    ) -> None:
+        """
+        Load a buffer as SB3 does, with its priorities and the state of its random generator.
+
+        :raises ValueError: if the file does not hold a buffer with priorities that fits the model;
+            the model keeps its own buffer then.
+        """
+        own = getattr(self, "replay_buffer", None)
+        try:
+            super().load_replay_buffer(path, truncate_last_traj)
+            loaded = self.replay_buffer
+        except (AssertionError, EOFError, ImportError, AttributeError, ValueError) as error:
+            raise ValueError(
+                f"{path} must be a file of save_replay_buffer, of this version of sb3-per "
+                f"(load_buffer reads files of save_buffer): {error}"
+            ) from error
+        finally:
+            self.replay_buffer = own  # type: ignore[assignment]  # None if it was deleted
+        is_continued = isinstance(loaded, HerReplayBuffer) and not truncate_last_traj
+        self._replace_buffer(loaded, ends_episodes=not is_continued)
+
+    def use_replay_buffer(self, buffer: PrioritizedReplayBuffer) -> None:
+        """
+        Continue with another buffer, with its options, its priorities and its random generator.
+
+        ``buffer_size`` and ``replay_buffer_kwargs`` take the buffer's values, with a warning if
+        they change; only beta stays. During a run, the last episodes in the buffer are treated as
+        truncated, because the model's environments are in other episodes.
+
+        :param buffer: A buffer, for example from ``sb3_per.load_buffer``.
+        :raises ValueError: if the buffer has no priorities or does not fit the model; the model
+            keeps its own buffer then.
+        """
+        self._replace_buffer(buffer, ends_episodes=True)
+
+    def _replace_buffer(self, buffer: PrioritizedReplayBuffer, ends_episodes: bool) -> None:
+        require_matching_buffer(buffer, self)
+        if self.env is not None:
+            require_fitting_environments(type(buffer), buffer.n_stack, self.env)
+        buffer.device = self.device
+        is_elsewhere = self._last_obs is not None and buffer is not self.replay_buffer
+        if ends_episodes and is_elsewhere:
+            buffer.end_episodes()
+        if isinstance(buffer, PrioritizedHerReplayBuffer):
+            buffer.continue_with(self.env)
+        beta = self.replay_buffer_kwargs["beta"]
+        options = {**_options_of(buffer, self.replay_buffer_kwargs), "beta": beta}
+        if buffer.buffer_size == max(self.buffer_size // self.n_envs, 1):
+            n_slots = self.buffer_size
+        else:
+            n_slots = buffer.n_slots
+        changed = {
+            name: value
+            for name, value in {**options, "buffer_size": n_slots}.items()
+            if value != {**self.replay_buffer_kwargs, "buffer_size": self.buffer_size}.get(name)
+        }
+        if changed:
+            warnings.warn(f"the model takes these options of the buffer: {changed}", stacklevel=3)
+        self.buffer_size, self.replay_buffer_kwargs = n_slots, options
+        self.optimize_memory_usage = buffer.optimize_memory_usage
+        self.replay_buffer = buffer
+
+    def set_env(self, env: GymEnv, force_reset: bool = True) -> None:
+        """Continue with other environments, as SB3 does; hindsight replay uses them, too."""
+        env = self._wrap_env(env, self.verbose)
+        buffer = getattr(self, "replay_buffer", None)  # None if it was deleted
+        if buffer is not None:
+            require_fitting_environments(type(buffer), buffer.n_stack, env)
+        super().set_env(env, force_reset)
+        if isinstance(buffer, PrioritizedHerReplayBuffer):
+            buffer.continue_with(self.env)
+
+    def set_random_seed(self, seed: int | None = None) -> None:
+        """Set all seeds as SB3 does, and seed the buffer's random generator."""
+        super().set_random_seed(seed)
+        buffer = getattr(self, "replay_buffer", None)  # None while the model is built
+        if seed is not None and buffer is not None:
+            buffer.generator = np.random.default_rng(seed)
+
+    def _setup_learn(
+        self,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        reset_num_timesteps: bool = True,
+        *args: Any,
+        **kwargs: Any,
+    ) -> tuple[int, BaseCallback]:
+        # SB3 resets the environments on this condition. It may raise after that, for a callback.
+        if reset_num_timesteps or self._last_obs is None:
+            self.replay_buffer.end_episodes()
+        if reset_num_timesteps:
+            self._progress = 0.0
+        return super()._setup_learn(total_timesteps, callback, reset_num_timesteps, *args, **kwargs)
+
+    def collect_rollouts(self, *args: Any, **kwargs: Any) -> RolloutReturn:
+        """Collect transitions as SB3 does; after an early stop, ``learn`` resets the envs."""
+        is_complete = False  # SB3 drops the step at which it stops: the next one would not follow
+        # gSDE samples its noise before any callback can save a checkpoint.
+        self.torch_states_before_rollout = torch_states() if self.use_sde else None
+        try:
+            rollout = super().collect_rollouts(*args, **kwargs)
+            is_complete = rollout.continue_training
+        finally:
+            self.torch_states_before_rollout = None
+            if not is_complete:
+                self._last_obs = None
+        return rollout
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "torch_states_before_rollout"]
+
+    def _update_beta(self) -> None:
+        """Let the buffer have the beta of this point of the training."""
+        # If `learn` continues a training, SB3 counts the steps of both calls as one training, so
+        # its progress falls back. Beta must not.
+        self._progress = max(self._progress, 1.0 - self._current_progress_remaining)
+        beta = self.replay_buffer_kwargs["beta"]
+        self.replay_buffer.beta = beta_at(beta, self._progress, self.num_timesteps)
+
+    def _log_prioritization(self, steps: list[Metrics]) -> None:
+        """Log beta, the largest priority, and the metrics of gradient steps."""
+        self.logger.record("train/beta", self.replay_buffer.beta)
+        self.logger.record("train/priority_max", self.replay_buffer.prioritization.largest_priority)
+        if steps:
+            self._moments = averaged_moments(self._moments, steps)
+            log_metrics(self.logger, self.logged_metrics, steps, self._moments)
+
+    def learn(
+        self: SelfPrioritized,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        log_interval: int = 4,
+        tb_log_name: str | None = None,
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> SelfPrioritized:
+        """
+        Train as SB3 does; beta follows the progress of the training.
+
+        With ``reset_num_timesteps=False``, SB3 computes progress over both calls. Beta never falls
+        back because of that. To let it rise over several calls, state the number of steps:
+        ``beta=(0.4, 1.0, 100_000)``.
+
+        :param tb_log_name: By default the name of the class, such as PERDQN.
+        """
+        name = type(self).__name__ if tb_log_name is None else tb_log_name
+        first = total_timesteps, callback, log_interval, name
+        return super().learn(*first, reset_num_timesteps, progress_bar)
+
+    @classmethod
+    def load(
+        cls: type[SelfPrioritized],
+        path: str | pathlib.Path | io.BufferedIOBase,
+        env: GymEnv | None = None,
+        device: th.device | str = "auto",
+        custom_objects: dict[str, Any] | None = None,
+        print_system_info: bool = False,
+        force_reset: bool = True,
+        **kwargs: Any,
+    ) -> SelfPrioritized:
+        """
+        Load a model as SB3 does; models of SB3's own algorithm continue with priorities.
+
+        :raises ValueError: for an option of the buffer that is not in ``replay_buffer_kwargs``.
+        """
+        refuse_misplaced(cls, kwargs)
+        return super().load(
+            path, env, device, custom_objects, print_system_info, force_reset, **kwargs
+        )
+
+
+def refuse_misplaced(algorithm: type[Any], arguments: Mapping[str, Any]) -> None:
+    """
+    Refuse options of prioritization among the arguments of an algorithm.
+
+    :raises ValueError: for the first one; the message says where it belongs.
+    """
+    own = inspect.signature(algorithm.__init__).parameters
+    for name in arguments:
+        if name in _MISPLACED and name not in own:
+            raise ValueError(
+                f"{algorithm.__name__} has no argument {name!r}: pass "
+                f"replay_buffer_kwargs=dict({_MISPLACED[name]})"
+            )
+
+
+def resolve_buffer_class(
+    named: type[Any] | None, observation_space: spaces.Space[Any]
+) -> type[PrioritizedReplayBuffer]:
+    """
+    Return the buffer class for these observations.
+
+    :param named: The user's choice; None for the default. SB3's own classes stand for ours:
+        RL-Zoo's files name them, and models that SB3 has saved.
+    :raises ValueError: for a class without priorities, or one for other observations.
+    """
+    has_dict = isinstance(observation_space, spaces.Dict)
+    default = PrioritizedDictReplayBuffer if has_dict else PrioritizedReplayBuffer
+    if named is HerReplayBuffer:
+        named = PrioritizedHerReplayBuffer
+    plain = (ReplayBuffer, DictReplayBuffer, NStepReplayBuffer, PrioritizedReplayBuffer)
+    if named is None or named in plain:
+        return default
+    if isinstance(named, type) and issubclass(named, PrioritizedHerReplayBuffer):
+        require_goals(observation_space)
+    fits = isinstance(named, type) and issubclass(named, default)
+    if fits and issubclass(named, PrioritizedDictReplayBuffer) == has_dict:
+        return named
+    raise ValueError(
+        f"replay_buffer_class must be {default.__name__} or a subclass of it for these "
+        f"observations (for hindsight replay, PrioritizedHerReplayBuffer), got {named}"
+    )
+
+
+def require_matching_buffer(buffer: PrioritizedReplayBuffer, model: OffPolicyAlgorithm) -> None:
+    """
+    Check that a model can learn from a buffer.
+
+    :raises ValueError: if it has no priorities, or spaces, number of environments or n-step returns
+        differ.
+    """
+    if not isinstance(buffer, PrioritizedReplayBuffer):
+        raise ValueError(f"the buffer must have priorities, got {type(buffer).__name__}")
+    expected_of = {
+        "n_envs": model.n_envs,
+        "n_steps": model.n_steps,
+        "gamma": model.gamma if buffer.n_steps > 1 else buffer.gamma,  # else it is not used
+        "observation_space": model.observation_space,
+        "action_space": model.action_space,
+    }
+    for name, expected in expected_of.items():
+        value = getattr(buffer, name)
+        if value != expected:
+            rule = f"the buffer's {name} must equal the model's {expected}"
+            raise ValueError(f"{rule}, got {value}")
+
+
+def require_fitting_environments(
+    kind: type[PrioritizedReplayBuffer], n_stack: int, env: VecEnv | None
+) -> None:
+    """
+    Raise ValueError unless a buffer can store what these environments return.
+
+    :param kind: The class of the buffer. Hindsight replay needs environments with goals.
+    :param n_stack: Frames in an observation; 1 if whole observations are stored.
+    :param env: The environments; None only if the model is loaded without them.
+    """
+    if issubclass(kind, PrioritizedHerReplayBuffer):
+        require_compute_reward(env)
+    normalize = None if env is None else unwrap_vec_normalize(env)
+    if n_stack > 1 and normalize is not None and normalize.norm_obs:
+        raise ValueError(
+            "n_stack needs VecNormalize with norm_obs=False, because SB3 computes the last "
+            "observation of an episode from the normalized one, with rounding errors"
+        )
+
+
+def stacks_frames_first(env: VecEnv | None) -> bool | None:
+    """Return whether ``VecFrameStack`` stacks frames on the first axis; None without one."""
+    is_transposed = False
+    while isinstance(env, VecEnvWrapper):
+        if isinstance(env, VecFrameStack):
+            return is_transposed or bool(env.stacked_obs.channels_first)
+        is_transposed |= isinstance(env, VecTransposeImage) and not env.skip
+        env = env.venv
+    return None
+
+
+def torch_states() -> list[th.Tensor]:
+    """Return the states of torch's generators: the CPU's, then one of each GPU in use."""
+    # Any other call would start CUDA, which fails in a process forked from one that uses it.
+    has_cuda = th.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    return [th.get_rng_state(), *(th.cuda.get_rng_state_all() if has_cuda else [])]
+
+
+def _options_of(buffer: PrioritizedReplayBuffer, given: dict[str, Any]) -> dict[str, Any]:
+    """Return all options of a buffer; of a subclass of the user's, only those that were given."""
+    ours = (
+        PrioritizedReplayBuffer,
+        PrioritizedDictReplayBuffer,
+        PrioritizedHerReplayBuffer,
+    )
+    return {**given, **buffer.arguments()} if type(buffer) in ours else given

@@ -1,0 +1,150 @@
+"""What prioritization can be told: every option is declared, explained and checked here."""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+import numpy as np
+
+from sb3_per._utils import require_number, require_one_of, require_whole
+
+# A number; (first, last), linear over the training; (first, last, n_steps), linear over so many
+# steps; or a function of the remaining progress, which falls from 1 to 0, as SB3's schedules are.
+Beta = float | Sequence[float] | Callable[[float], float]
+
+# TD errors come from float32 networks. The bound keeps every sum of priorities below what float64
+# can hold.
+LARGEST_TD_ERROR = float(np.finfo(np.float32).max)
+SMALLEST = sys.float_info.min
+NAMES = ("proportional", "rank", "lap")
+
+# The settings of Schaul et al. (2016, table 3).
+PAPER: dict[str, Any] = {
+    "prioritization": "proportional",
+    "alpha": 0.6,
+    "beta": (0.4, 1.0),
+    "td_error_clip": None,
+    "uniform_share": 0.0,
+    "weight_normalization": "batch",
+}
+# The defaults of QR-DQN and TQC, whose loss turns linear at no single TD error.
+HALF_UNIFORM: dict[str, Any] = {
+    **PAPER,
+    "uniform_share": 0.5,
+    "weight_normalization": "mean",
+}
+# The defaults of DQN: priorities are the sizes of the gradients of its Huber loss.
+CLIPPED: dict[str, Any] = {**HALF_UNIFORM, "td_error_clip": "loss"}
+# The defaults of SAC, TD3, DDPG and CrossQ (Fujimoto et al. 2020, section 5).
+LAP: dict[str, Any] = {"prioritization": "lap", "alpha": 0.4, "beta": 0.0}
+
+
+@dataclass(frozen=True)
+class PrioritizationOptions:
+    """
+    The options of a prioritized buffer, checked when they are made.
+
+    :param prioritization: ``"proportional"``: P(i) from abs(TD error)^alpha; ``"rank"``: from its
+        rank; ``"lap"``: from max(abs(TD error), threshold)^alpha; or a class of your own with the
+        methods of ``sb3_per.prioritization.proportional.Prioritization``.
+    :param prioritization_kwargs: Options of that class alone, such as LAP's ``threshold``.
+    :param alpha: How much prioritization, in [0, 1]; 0 is uniform sampling.
+    :param beta: Exponent of the importance-sampling weights, in [0, 1]: a number; a pair (first,
+        last), linear over the training; (first, last, n_steps), linear over so many steps; or a
+        function of the remaining progress, which falls from 1 to 0. Only an algorithm changes it
+        during training: a buffer on its own keeps the first value.
+    :param eps: Added to abs(TD error) so that every transition can be sampled, > 0.
+    :param td_error_clip: Upper bound of abs(TD error), before eps; None for no bound. In an
+        algorithm's ``replay_buffer_kwargs``, ``"loss"`` is the threshold of its Huber loss.
+    :param uniform_share: The part of each batch that is sampled uniformly, in [0, 1].
+    :param initial_priority: Priority of the first transitions, until a TD error is known, > 0.
+    :param new_priority: New transitions get the largest priority ever seen (``"max_seen"``) or the
+        largest one stored now (``"max_stored"``).
+    :param weight_normalization: Divide the weights by the largest of the ``"batch"``, by the
+        largest that any transition in the ``"buffer"`` could have, by the ``"mean"`` of the batch,
+        or not at all (``"none"``).
+    :param stratified: True: one sample from each of B equal slices of the probability. False: B
+        independent samples.
+    :param replacement: Whether a batch may hold a transition twice.
+    :raises ValueError: for an option out of its range.
+    """
+
+    prioritization: str | Callable[..., Any] = "proportional"
+    prioritization_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    alpha: float = 0.6
+    beta: Beta = 0.4
+    eps: float = 1e-6
+    td_error_clip: float | None = None
+    uniform_share: float = 0.0
+    initial_priority: float = 1.0
+    new_priority: Literal["max_seen", "max_stored"] = "max_seen"
+    weight_normalization: Literal["batch", "buffer", "mean", "none"] = "batch"
+    stratified: bool = True
+    replacement: bool = True
+
+    def __post_init__(self) -> None:
+        if not callable(self.prioritization):
+            require_one_of("prioritization", self.prioritization, NAMES)
+        if not isinstance(self.prioritization_kwargs, Mapping):
+            got = repr(self.prioritization_kwargs)
+            raise ValueError(f"prioritization_kwargs must be a dict or None, got {got}")
+        check_beta(self.beta)
+        for name in ("alpha", "uniform_share"):
+            require_number(name, getattr(self, name), 0, 1)
+        for name in ("eps", "initial_priority"):
+            require_number(name, getattr(self, name), SMALLEST, LARGEST_TD_ERROR)
+        if self.td_error_clip is not None:  # "loss" needs an algorithm, since a buffer has none
+            require_number("td_error_clip", self.td_error_clip, SMALLEST, LARGEST_TD_ERROR)
+        require_one_of("new_priority", self.new_priority, ("max_seen", "max_stored"))
+        normalizations = ("batch", "buffer", "mean", "none")
+        require_one_of("weight_normalization", self.weight_normalization, normalizations)
+        for name in ("stratified", "replacement"):
+            require_one_of(name, getattr(self, name), (True, False))
+        if self.uniform_share > 0 and not self.replacement:
+            raise ValueError(
+                "uniform_share must be 0 with replacement=False, for which no exact weights are "
+                f"known, got {self.uniform_share}"
+            )
+
+    @property
+    def shared(self) -> dict[str, Any]:
+        """Return the options that every prioritization takes, in addition to its own."""
+        names = ("alpha", "eps", "td_error_clip", "initial_priority", "new_priority")
+        return {name: getattr(self, name) for name in names}
+
+
+OPTION_NAMES = tuple(each.name for each in fields(PrioritizationOptions))
+
+
+def check_beta(beta: Any) -> None:
+    """Raise ValueError unless ``beta`` is a number, a pair or a function as described above."""
+    if callable(beta):
+        return
+    if not isinstance(beta, list | tuple):
+        require_number("beta", beta, 0, 1)
+        return
+    if len(beta) not in (2, 3):
+        raise ValueError(f"beta must be (first, last) or (first, last, n_steps), got {beta!r}")
+    for value in beta[:2]:
+        require_number("beta", value, 0, 1)
+    if len(beta) == 3:
+        require_whole("n_steps of beta", beta[2])
+
+
+def beta_at(beta: Beta, progress: float = 0.0, n_steps: int = 0) -> float:
+    """
+    Return the exponent of the weights at some point of the training.
+
+    :param progress: How much of the training is done, from 0 to 1.
+    :param n_steps: Environment steps of the model so far.
+    :raises ValueError: if a function returns a number outside of [0, 1].
+    """
+    if callable(beta):
+        value = beta(1.0 - progress)
+        require_number("beta", value, 0, 1)
+        return float(value)
+    if not isinstance(beta, list | tuple):
+        return float(beta)  # type: ignore[arg-type]  # not a sequence
+    done = min(n_steps / beta[2], 1.0) if len(beta) == 3 else progress
+    return float(np.interp(done, (0.0, 1.0), beta[:2]))

@@ -1,0 +1,274 @@
+"""RL-Zoo: our algorithms in its tables, their searches, and the names that YAML files use."""
+
+import functools
+import importlib.util
+import pathlib
+import runpy
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+
+from sb3_per._utils import install
+from sb3_per.algorithms.base import PrioritizedAlgorithm
+from sb3_per.algorithms.dqn import PERDQN
+from sb3_per.algorithms.sac import PERSAC
+from sb3_per.algorithms.td3 import PERDDPG, PERTD3
+from sb3_per.buffers import (
+    PrioritizedDictReplayBuffer,
+    PrioritizedHerReplayBuffer,
+    PrioritizedReplayBuffer,
+)
+from sb3_per.envs import register as register_envs
+
+if TYPE_CHECKING:
+    import optuna  # comes with RL-Zoo, which not everyone installs
+
+Sampler = Callable[["optuna.Trial", int, int, dict[str, Any]], dict[str, Any]]
+Converter = Callable[[dict[str, Any]], dict[str, Any]]
+
+ALGORITHMS: dict[str, type[PrioritizedAlgorithm]] = {
+    "per_dqn": PERDQN,
+    "per_sac": PERSAC,
+    "per_td3": PERTD3,
+    "per_ddpg": PERDDPG,
+}
+if importlib.util.find_spec("sb3_contrib") is not None:  # RL-Zoo brings it
+    from sb3_per.algorithms.crossq import PERCrossQ
+    from sb3_per.algorithms.qrdqn import PERQRDQN
+    from sb3_per.algorithms.tqc import PERTQC
+
+    ALGORITHMS |= {"per_qrdqn": PERQRDQN, "per_tqc": PERTQC, "per_crossq": PERCrossQ}
+# RL-Zoo's names of the algorithms that ours are based on.
+BASES = {name: name.removeprefix("per_") for name in ALGORITHMS}
+MINATAR_GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
+_BUFFERS = (PrioritizedReplayBuffer, PrioritizedDictReplayBuffer, PrioritizedHerReplayBuffer)
+
+
+def register() -> None:
+    """
+    Enter our algorithms into RL-Zoo's tables, and our environments into gymnasium's registry.
+
+    MinAtar's environments are registered, too, if MinAtar is installed. A second call undoes
+    ``load_without_buffers`` and changes nothing else. RL-Zoo would look for hyperparameters in a
+    file named after the algorithm, so pass it ``config_file("per_dqn")``.
+
+    :raises ValueError: if RL-Zoo knows another algorithm by one of our names, and not a subclass of
+        ours; nothing has changed then.
+    """
+    # Imported here, not above: RL-Zoo patches gymnasium when it is imported, and importing this
+    # module must not do that.
+    from rl_zoo3 import exp_manager, hyperparams_opt, utils
+
+    for name, algorithm in ALGORITHMS.items():
+        known = utils.ALGOS.get(name, algorithm)
+        if not issubclass(known, algorithm):
+            raise ValueError(f"the name {name!r} must be free in RL-Zoo's ALGOS, got {known}")
+    # RL-Zoo's other modules import this very dict, so they see the new keys.
+    utils.ALGOS.update(ALGORITHMS)
+    for name, base in BASES.items():
+        hyperparams_opt.HYPERPARAMS_SAMPLER[name] = sampler_of(base)  # type: ignore[assignment]  # mypy wants the names of its arguments
+        hyperparams_opt.HYPERPARAMS_CONVERTER[name] = converter_of(base)  # type: ignore[assignment]  # the same
+    for buffer in _BUFFERS:
+        # The module in which RL-Zoo evaluates the text of `replay_buffer_class`.
+        setattr(exp_manager, buffer.__name__, buffer)
+    register_envs()
+    _register_minatar()
+
+
+def load_without_buffers() -> None:
+    """
+    Let RL-Zoo load our algorithms with a buffer of one transition, for commands that do not train.
+
+    RL-Zoo does the same for its own algorithms: a buffer of images may need more memory than there
+    is.
+    """
+    from rl_zoo3 import utils
+
+    utils.ALGOS.update({name: _watched(algorithm) for name, algorithm in ALGORITHMS.items()})
+
+
+def _watched(algorithm: type[OffPolicyAlgorithm]) -> type[OffPolicyAlgorithm]:
+    def load(cls: type[OffPolicyAlgorithm], *args: Any, **kwargs: Any) -> OffPolicyAlgorithm:
+        return algorithm.load(*args, **{"buffer_size": 1, **kwargs})
+
+    return type(algorithm.__name__, (algorithm,), {"load": classmethod(load)})
+
+
+def _register_minatar() -> None:
+    """
+    Register MinAtar's environments as its own ``register_envs`` does, without importing MinAtar.
+
+    MinAtar imports seaborn, which would take a second of CPU time in each command and each run.
+    """
+    # RL-Zoo's --gym-packages cannot do it: MinAtar registers when called, not when imported.
+    if importlib.util.find_spec("minatar") is None or "MinAtar/Breakout-v1" in gym.registry:
+        return
+    for game in MINATAR_GAMES:
+        name = game.title().replace("_", "")
+        for version, is_minimal in (("v0", False), ("v1", True)):
+            gym.register(
+                f"MinAtar/{name}-{version}",
+                entry_point="minatar.gym:BaseEnv",
+                kwargs={"game": game, "use_minimal_action_set": is_minimal},
+            )
+
+
+def config_folder() -> pathlib.Path:
+    """Return the folder of our YAML files, whether the package is installed or a checkout."""
+    return pathlib.Path(__file__).parent / "configs"
+
+
+def config_file(algorithm: str) -> pathlib.Path:
+    """Return the default YAML file of one of ``ALGORITHMS``: ours, or RL-Zoo's file of its base."""
+    own = config_folder() / f"{algorithm}.yml"
+    if own.exists():
+        return own
+    spec = importlib.util.find_spec("rl_zoo3")  # not imported, since that patches gymnasium
+    if spec is None or spec.origin is None:
+        raise ImportError(f"the YAML file of {algorithm} comes with RL-Zoo: {install('zoo')}")
+    return pathlib.Path(spec.origin).parent / "hyperparams" / f"{BASES[algorithm]}.yml"
+
+
+# Options of the buffer that are searched, the last two by RL-Zoo for hindsight replay. The other
+# options of the YAML file are stored with the trial as parameters with a single choice, since
+# RL-Zoo reads a trial without looking at the YAML file's own `replay_buffer_kwargs`.
+_SEARCHED = ("prioritization", "alpha", "eps", "uniform_share")
+_SEARCHED_WITH_GOALS = ("n_sampled_goal", "goal_selection_strategy")
+_KEPT = "replay_buffer_kwargs."
+# RL-Zoo has no search for CrossQ, which has SAC's hyperparameters except those of target networks.
+_SEARCHED_AS = {"crossq": "sac"}
+_WITHOUT = {"crossq": ("tau",)}
+
+
+class _Without:
+    """A trial that suggests nothing for some names."""
+
+    def __init__(self, trial: "optuna.Trial", names: tuple[str, ...]) -> None:
+        self._trial = trial
+        self._names = names
+
+    def suggest_float(self, name: str, low: float, high: float, **options: Any) -> float:
+        if name in self._names:
+            return low
+        return self._trial.suggest_float(name, low, high, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._trial, name)
+
+
+@functools.lru_cache  # so that registering twice changes nothing
+def sampler_of(base: str) -> Sampler:
+    """
+    Return a function that suggests what RL-Zoo suggests for the base, and our own options.
+
+    RL-Zoo calls it with the trial, the numbers of actions and environments, and
+    ``additional_args``, whose ``her_kwargs`` are the YAML file's ``replay_buffer_kwargs``. Options
+    that are not searched keep their values. It returns the arguments of our algorithm: the trial's
+    parameters, converted by ``converter_of(base)``, with the action noise of TD3 and DDPG as an
+    object.
+
+    :param base: RL-Zoo's name of an algorithm, such as dqn.
+    """
+    from rl_zoo3.hyperparams_opt import HYPERPARAMS_SAMPLER
+
+    sample_base = HYPERPARAMS_SAMPLER[_SEARCHED_AS.get(base, base)]
+    convert = converter_of(base)
+
+    def sample(
+        trial: "optuna.Trial", n_actions: int, n_envs: int, additional_args: dict[str, Any]
+    ) -> dict[str, Any]:
+        searched: Any = _Without(trial, _WITHOUT[base]) if base in _WITHOUT else trial
+        of_base = sample_base(searched, n_actions, n_envs, additional_args)
+        _suggest_options(trial, base, additional_args.get("her_kwargs", {}))
+        sampled = convert(trial.params)
+        # RL-Zoo makes noise from these two only when it reads a stored trial.
+        for name in ("noise_type", "noise_std"):
+            sampled.pop(name, None)
+        if "action_noise" in of_base:
+            sampled["action_noise"] = of_base["action_noise"]
+        return sampled
+
+    return sample
+
+
+@functools.lru_cache
+def converter_of(base: str) -> Converter:
+    """Return a function that makes arguments of our algorithm from the parameters of a trial."""
+    from rl_zoo3.hyperparams_opt import HYPERPARAMS_CONVERTER
+
+    convert_base = HYPERPARAMS_CONVERTER[_SEARCHED_AS.get(base, base)]
+
+    def convert(sampled_params: dict[str, Any]) -> dict[str, Any]:
+        of_buffer, others = {}, {}
+        for name, value in sampled_params.items():
+            if name in (*_SEARCHED, *_SEARCHED_WITH_GOALS) or name.startswith(_KEPT):
+                of_buffer[name.removeprefix(_KEPT)] = value
+            else:
+                others[name] = value
+        if "beta_first" in others:
+            first, rise = others.pop("beta_first"), others.pop("beta_rise")
+            of_buffer["beta"] = [first, first + rise * (1 - first)]
+        if others.get("noise_type", "") is None:  # RL-Zoo would pass both to the algorithm
+            del others["noise_type"], others["noise_std"]
+        return {**convert_base(others), "replay_buffer_kwargs": of_buffer}
+
+    return convert
+
+
+def _suggest_options(trial: "optuna.Trial", base: str, kept: dict[str, Any]) -> None:
+    default = ALGORITHMS[f"per_{base}"].default_options["prioritization"]
+    prioritization = kept.get("prioritization", default)
+    trial.suggest_float("alpha", 0.0, 1.0)
+    searched = {"alpha", "uniform_share", *trial.params}
+    if base == "dqn":
+        trial.suggest_categorical("double_q", [False, True])
+    if kept.get("replacement", True):  # a uniform share needs replacement
+        trial.suggest_categorical("uniform_share", [0.0, 0.1, 0.5])
+    if prioritization != "lap":  # which needs no weights
+        trial.suggest_float("beta_first", 0.0, 1.0)
+        trial.suggest_float("beta_rise", 0.0, 1.0)  # the part of the way to 1
+        searched.add("beta")
+    if prioritization in ("proportional", "rank"):  # others keep their name and their own options
+        prioritization = trial.suggest_categorical("prioritization", ["proportional", "rank"])
+        if prioritization == "proportional":  # eps cannot affect ranks, which refuse other values
+            trial.suggest_float("eps", 1e-6, 1e-1, log=True)
+        searched |= {"prioritization", "eps"}
+    for name, value in kept.items():
+        if name not in searched:
+            trial.suggest_categorical(_KEPT + name, [value])
+
+
+_THEIRS = ["python", "-m", "rl_zoo3.record_video"]
+_OURS = [sys.executable, "-m", "sb3_per", "record_video"]
+
+
+def record_training() -> None:
+    """
+    Run ``rl_zoo3.record_training`` with the arguments in ``sys.argv``.
+
+    RL-Zoo starts ``rl_zoo3.record_video`` in a new process for each model. Our algorithms are not
+    registered there, so this function starts ``sb3-per record_video`` instead.
+
+    :raises SystemExit: if ffmpeg is missing: it joins the videos at the end, or they would be lost.
+    """
+    asks_for_help = {"-h", "--help"} & set(sys.argv)
+    if not asks_for_help and shutil.which("ffmpeg") is None:
+        raise SystemExit(
+            "sb3-per record_training needs the program ffmpeg, which pip cannot install"
+        )
+    call = subprocess.call
+
+    def call_through_launcher(command: list[str], **kwargs: Any) -> int:
+        is_theirs = command[: len(_THEIRS)] == _THEIRS
+        return call([*_OURS, *command[len(_THEIRS) :]] if is_theirs else command, **kwargs)
+
+    subprocess.call = call_through_launcher  # type: ignore[assignment]  # enough for RL-Zoo's one call
+    try:
+        runpy.run_module("rl_zoo3.record_training", run_name="__main__")
+    finally:
+        subprocess.call = call
