@@ -1,13 +1,13 @@
 """Train PERDQN on CartPole-v1; evaluate the last policy and the best one of training."""
 
 import argparse
-from tempfile import TemporaryDirectory
+from pathlib import Path
 
 from stable_baselines3.common.callbacks import EvalCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 
-from sb3_per import PERDQN
+from sb3_per import PAPER, PERDQN
 
 # Chosen on seeds 100 and up (docs/results/first-run.md), and the same as in RL-Zoo's YAML files.
 SETTINGS = {
@@ -22,29 +22,40 @@ SETTINGS = {
     "exploration_fraction": 0.2,
     "exploration_final_eps": 0.04,
     "double_q": True,
-    "beta_initial": 0.4,
-    "beta_final": 0.4,
 }
+REPLAY = {**PAPER, "beta": 0.4, "weight_normalization": "mean"}
 VARIANTS = {"proportional": (0.99, {}), "rank": (0.995, {"prioritization": "rank", "alpha": 0.7})}
+
+
+BEST = Path("runs/cartpole")
 
 
 def main(seed: int = 0, variant: str = "proportional", steps: int = 50_000) -> tuple[float, float]:
     gamma, buffer = VARIANTS[variant]
-    options = {"gamma": gamma, "replay_buffer_kwargs": {"weight_normalization": "mean", **buffer}}
+    options = {"gamma": gamma, "replay_buffer_kwargs": {**REPLAY, **buffer}}
     model = PERDQN("MlpPolicy", "CartPole-v1", seed=seed, device="cpu", **SETTINGS, **options)
     eval_env, test_env = (make_vec_env("CartPole-v1", 100, seed + 10_000 * n) for n in (1, 2))
-    with TemporaryDirectory() as folder:
-        schedule = {"n_eval_episodes": 100, "eval_freq": min(2500, steps // 2), "verbose": 0}
-        callback = EvalCallback(eval_env, best_model_save_path=folder, **schedule)
-        model.learn(steps, callback=callback, progress_bar=True)
-        best_model = PERDQN.load(f"{folder}/best_model", device="cpu")
+    schedule = {"n_eval_episodes": 100, "eval_freq": min(2500, steps // 2), "verbose": 0}
+    callback = EvalCallback(eval_env, best_model_save_path=str(BEST), **schedule)
+    model.learn(steps, callback=callback, progress_bar=True)
+    best_model = PERDQN.load(BEST / "best_model", device="cpu")
     last, best = (evaluate_policy(each, test_env, 100)[0] for each in (model, best_model))
     print(f"{variant}, seed {seed}: mean return {last:.1f}, best policy {best:.1f} (100 episodes)")
+    print(f"The best policy is {BEST / 'best_model.zip'}. To watch it: make watch")
     return last, best
+
+
+def watch() -> None:
+    """Show the best policy in a window, which needs pygame: gymnasium[classic-control]."""
+    env = make_vec_env("CartPole-v1", env_kwargs={"render_mode": "human"})
+    model = PERDQN.load(BEST / "best_model", buffer_size=1)
+    evaluate_policy(model, env, n_eval_episodes=3, render=True)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--variant", choices=VARIANTS, default="proportional")
-    main(**vars(parser.parse_args()))
+    parser.add_argument("--watch", action="store_true", help="show the best policy")
+    arguments = vars(parser.parse_args())
+    watch() if arguments.pop("watch") else main(**arguments)

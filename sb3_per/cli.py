@@ -13,11 +13,7 @@ from sb3_per._utils import install
 
 
 class Command(NamedTuple):
-    """
-    A command of ``sb3-per``. Its module is imported only when the command runs.
-
-    Every command reads its arguments from ``sys.argv[1:]``.
-    """
+    """A command. Its module is imported only when it runs; it reads ``sys.argv[1:]``."""
 
     help: str
     module: str
@@ -36,7 +32,6 @@ EXTRAS = {
 }
 _ZOO = ("rl_zoo3", "pandas", "requests")
 _PLOTS = (*_ZOO, "seaborn", "scipy")
-
 _RL_ZOO_COMMANDS = {
     "train": Command("train an agent, or search hyperparameters", "rl_zoo3.train", "train", _ZOO),
     "enjoy": Command("watch or evaluate a trained agent", "rl_zoo3.enjoy", "enjoy", _ZOO),
@@ -56,26 +51,18 @@ _RL_ZOO_COMMANDS = {
     "push_to_hub": Command("upload a trained agent", "rl_zoo3.push_to_hub", None, _ZOO),
     "load_from_hub": Command("download a trained agent", "rl_zoo3.load_from_hub", None, _ZOO),
 }
-_EXPERIMENTS = "sb3_per.experiments"
 _OUR_COMMANDS = {
     "compare": Command(
-        "compare variants: run them over environments and seeds, report on the runs",
-        f"{_EXPERIMENTS}.compare.command",
+        "compare algorithms over environments and seeds",
+        "sb3_per.compare.command",
         "main",
         (*_ZOO, "matplotlib", "scipy"),
-    ),
-    "bench": Command("measure what prioritization costs", f"{_EXPERIMENTS}.bench.command", "main"),
-    "cliffwalk": Command(
-        "rerun the paper's Figures 1 and 2", f"{_EXPERIMENTS}.cliffwalk.command", "main"
     ),
     "configs": Command("print the folder of our YAML files", "sb3_per.cli", "configs"),
 }
 COMMANDS = _RL_ZOO_COMMANDS | _OUR_COMMANDS
-_COMMANDS_WITHOUT_TRAINING = (
-    "enjoy",
-    "record_video",
-    "push_to_hub",
-)  # commands that load an agent and do not train
+# Commands that load an agent and do not train, so that they need no large buffer.
+_COMMANDS_WITHOUT_TRAINING = ("enjoy", "record_video", "push_to_hub")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -85,13 +72,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     :param arguments: The command and its arguments; None for those of this process.
     :raises SystemExit: with a message, if the command is unknown or a package is missing.
     """
-    asked = _parser().parse_args(arguments)
-    command = COMMANDS[asked.command]
-    _check_needs(asked.command, command)
+    given = _parser().parse_args(arguments)
+    command = COMMANDS[given.command]
+    for module in command.needs:
+        if importlib.util.find_spec(module) is None:
+            needs = f"sb3-per {given.command} needs the package {module}"
+            raise SystemExit(f"{needs}: {install(EXTRAS[module])}")
+    # As with `python -m`, for modules of the user's own: --gym-packages my_module.
+    sys.path.insert(0, "")
+    sys.argv = [f"sb3-per {given.command}", *given.arguments]
     if "rl_zoo3" in command.needs:
-        _prepare_zoo(asked.command)
-    defaults = _default_configuration(asked.arguments) if asked.command == "train" else []
-    sys.argv = [f"sb3-per {asked.command}", *defaults, *asked.arguments]
+        _prepare_zoo(given.command)
     if command.function is None:
         runpy.run_module(command.module, run_name="__main__")
     else:
@@ -99,11 +90,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _prepare_zoo(name: str) -> None:
+    """Register our algorithms; let ``train`` use our YAML file for them."""
     from sb3_per import zoo  # not above: it imports torch and SB3, for which --help would wait
 
     zoo.register()
     if name in _COMMANDS_WITHOUT_TRAINING:
         zoo.load_without_buffers()
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--algo")
+    algorithm = parser.parse_known_args(sys.argv[1:])[0].algo
+    if name == "train" and algorithm in zoo.ALGORITHMS:
+        # Before the user's arguments: if -conf is given twice, the last one counts.
+        sys.argv[1:1] = ["-conf", str(zoo.config_file(algorithm))]
 
 
 def configs() -> None:
@@ -131,24 +129,3 @@ def _parser() -> argparse.ArgumentParser:
 
 def _listed(commands: dict[str, Command]) -> str:
     return "\n".join(f"  {name:<16} {command.help}" for name, command in commands.items())
-
-
-def _check_needs(name: str, command: Command) -> None:
-    for module in command.needs:
-        if importlib.util.find_spec(module) is None:
-            raise SystemExit(
-                f"sb3-per {name} needs the package {module}: {install(EXTRAS[module])}"
-            )
-
-
-def _default_configuration(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments that name our YAML file, if the algorithm is one of ours."""
-    from sb3_per import zoo
-
-    parser = argparse.ArgumentParser(prog="sb3-per train", add_help=False)
-    parser.add_argument("--algo")
-    algorithm = parser.parse_known_args(arguments)[0].algo
-    if algorithm not in zoo.ALGORITHMS:
-        return []
-    # It comes before the user's arguments: if -conf is given twice, the last one counts.
-    return ["-conf", str(zoo.config_file(algorithm))]
