@@ -1,7 +1,7 @@
 """Storage for observations of stacked frames that stores each frame once."""
 
 import math
-import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,6 @@ from stable_baselines3.common.preprocessing import is_image_space
 
 from sb3_per._utils import kernel
 from sb3_per.prioritization.sum_tree import IntArray
-
-try:
-    import psutil  # type: ignore[import-untyped]  # it has no types
-except ImportError:  # SB3 does not require it either
-    psutil = None
 
 Frames = NDArray[np.uint8]
 
@@ -48,6 +43,7 @@ class FrameStore:
     :param space: Space of the stacked observations.
     :param n_stack: Frames in an observation, at least 2.
     :param frames_first: Whether they are stacked on the first axis; None to find out.
+    :param zeros: Makes the arrays of frames: ``np.zeros``, or one whose arrays lie in files.
     :raises ValueError: for a space without such stacks.
     """
 
@@ -58,8 +54,10 @@ class FrameStore:
         space: spaces.Space[Any],
         n_stack: int,
         frames_first: bool | None = None,
+        zeros: Callable[..., NDArray[Any]] = np.zeros,
     ) -> None:
         self.n_stack = n_stack
+        self._zeros = zeros
         # All layouts that fit what was stored; the first one is used.
         self._layouts = layouts_of(space, n_stack, n_envs, frames_first)
         self.n_bytes = self.layout.n_bytes  # of a frame
@@ -78,7 +76,7 @@ class FrameStore:
         self.counters = np.array([-1, 0, 0], dtype=np.int64)
 
     def _new_chunk(self, n_frames: int) -> Frames:
-        return np.zeros((n_frames, self.n_bytes), dtype=np.uint8)
+        return self._zeros((n_frames, self.n_bytes), dtype=np.uint8)
 
     @property
     def layout(self) -> "StackLayout":
@@ -356,19 +354,6 @@ def layouts_of(
         rule = f"n_stack={n_stack} must divide the number of channels ({HOW_TO_TURN_OFF})"
         raise ValueError(f"{rule}, got {shape}")
     return [StackLayout(space, n_stack, n_envs, channels_first=first) for first in possible]
-
-
-def warn_if_too_large(n_bytes: int) -> None:
-    """Warn, as SB3's buffers do, if a buffer needs more memory than is free."""
-    if psutil is None:
-        return
-    free = psutil.virtual_memory().available
-    if n_bytes > free:
-        warnings.warn(
-            f"this system does not seem to have enough memory for the replay buffer: it needs "
-            f"{n_bytes / 1e9:.2f} GB when it is full, and {free / 1e9:.2f} GB are free",
-            stacklevel=5,
-        )
 
 
 @kernel

@@ -8,6 +8,7 @@ the slots, to ``update_priorities``. The sampler drops those that are stale: the
 overwritten in the meantime. The others become priorities, in the leaves of a sum tree.
 """
 
+import os
 import warnings
 from collections.abc import Callable
 from operator import attrgetter
@@ -81,6 +82,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
     :param frames_first: Whether these frames are stacked on the first axis (True) or the last one;
         None to find out from the space and the transitions. An algorithm takes it from
         ``VecFrameStack``.
+    :param storage_dir: Keep observations in files, in a new folder within this one, for buffers
+        larger than memory. The folder is deleted with the buffer. None keeps them in memory.
     :param prioritization: ``"proportional"``: P(i) from abs(TD error)^alpha; ``"rank"``: from its
         rank; ``"lap"``: from max(abs(TD error), threshold)^alpha; or a class of your own with the
         methods of ``sb3_per.prioritization.proportional.Prioritization``.
@@ -140,6 +143,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         gamma: float = 0.99,
         n_stack: int = 1,
         frames_first: bool | None = None,
+        storage_dir: str | os.PathLike[str] | None = None,
         prioritization: str | Callable[..., Prioritization] = "proportional",
         prioritization_kwargs: dict[str, Any] | None = None,
         alpha: float = 0.6,
@@ -180,6 +184,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             gamma=gamma,
             n_stack=n_stack,
             frames_first=frames_first,
+            storage_dir=storage_dir,
         )
         # NumPy's global state is the only seeded state of SB3 that a buffer can see. A generator of
         # its own can be stored with the buffer.
@@ -395,6 +400,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             "handle_timeout_termination": bool(self.handle_timeout_termination),
             "n_stack": self.n_stack,
             "frames_first": self.frames_first,
+            "storage_dir": self.storage_dir,
             **vars(self.options),
         }
 

@@ -1,5 +1,13 @@
 """SB3's replay storage, read by slot: ``row * n_envs + env`` names one transition."""
 
+import math
+import os
+import pathlib
+import shutil
+import tempfile
+import warnings
+import weakref
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,10 +20,15 @@ from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_per._utils import require_number, require_one_of, require_whole
-from sb3_per.buffers.frames import FrameStore, layouts_of, warn_if_too_large
+from sb3_per.buffers.frames import FrameStore, layouts_of
 from sb3_per.prioritization.sum_tree import IntArray
 
-# Observations without numbers, for which SB3 reserves no memory.
+try:
+    import psutil  # type: ignore[import-untyped]  # it has no types
+except ImportError:  # SB3 does not require it either
+    psutil = None
+
+# Observations without numbers: SB3's constructor gets this space, and makes no arrays for them.
 EMPTY_SPACE = spaces.Box(0, 0, (0,), np.uint8)
 # How many steps of an n-step return may lie beyond what is stored.
 MAX_PADDED_STEPS = 1000
@@ -39,6 +52,8 @@ class SlotReplayBuffer(ReplayBuffer):
     :param n_stack: Frames in an observation; each frame is stored once, see ``FrameStore``. 1
         stores whole observations; not with ``optimize_memory_usage``.
     :param frames_first: Whether frames are stacked on the first axis; None to find out.
+    :param storage_dir: Keep observations in files, in a new folder within this one, which is
+        deleted with the buffer. None keeps them in memory.
     """
 
     frames: FrameStore | None = None
@@ -57,6 +72,7 @@ class SlotReplayBuffer(ReplayBuffer):
         gamma: float = 0.99,
         n_stack: int = 1,
         frames_first: bool | None = None,
+        storage_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         sizes = {"buffer_size": buffer_size, "n_envs": n_envs}
         for name, value in {**sizes, "n_steps": n_steps, "n_stack": n_stack}.items():
@@ -76,7 +92,7 @@ class SlotReplayBuffer(ReplayBuffer):
             layouts_of(observation_space, n_stack, n_envs, frames_first)
         super().__init__(
             int(buffer_size),  # NumPy's may be unsigned, and wrap around below 0
-            observation_space if n_stack == 1 else EMPTY_SPACE,
+            spaces.Dict({}) if has_dict else EMPTY_SPACE,
             action_space,
             device,
             n_envs=int(n_envs),
@@ -87,18 +103,37 @@ class SlotReplayBuffer(ReplayBuffer):
         self.gamma = float(gamma)  # NumPy's would make float64 of rewards
         self.n_stack = int(n_stack)
         self.frames_first = frames_first
-        if self.n_stack > 1:
-            self._store_frames(observation_space)
+        self.storage_dir = None if storage_dir is None else os.fspath(storage_dir)
+        self._store_observations(observation_space)
 
-    def _store_frames(self, observation_space: spaces.Space[Any]) -> None:
-        self.observation_space = observation_space
-        self.obs_shape = get_obs_shape(observation_space)  # type: ignore[assignment]  # of SB3
-        self.frames = FrameStore(
-            self.buffer_size, self.n_envs, observation_space, self.n_stack, self.frames_first
-        )
-        del self.observations, self.next_observations
-        n_bytes = sum(getattr(self, name).nbytes for name in STORAGE[2:])
-        warn_if_too_large(self.frames.nbytes + n_bytes)
+    def _store_observations(self, space: spaces.Space[Any]) -> None:
+        """Make the arrays of observations, in memory or in files."""
+        self.observation_space = space
+        self.obs_shape = get_obs_shape(space)  # type: ignore[assignment]  # of SB3
+        in_memory = sum(getattr(self, name).nbytes for name in ("actions", "rewards", "dones"))
+        zeros: Callable[..., NDArray[Any]] = np.zeros
+        if self.storage_dir is not None:
+            zeros = FileArrays(self.storage_dir)
+            weakref.finalize(self, shutil.rmtree, zeros.folder, ignore_errors=True)
+        if self.n_stack > 1:
+            del self.observations, self.next_observations
+            self.frames = FrameStore(
+                self.buffer_size, self.n_envs, space, self.n_stack, self.frames_first, zeros
+            )
+            n_bytes = self.frames.nbytes
+        else:
+            names = ["observations"] if self.optimize_memory_usage else [*STORAGE[:2]]
+            parts: Any = space.spaces if isinstance(space, spaces.Dict) else {None: space}
+            n_bytes = 0
+            for name in names:
+                arrays = {
+                    key: zeros((self.buffer_size, self.n_envs, *get_obs_shape(part)), part.dtype)
+                    for key, part in parts.items()
+                }
+                n_bytes += sum(array.nbytes for array in arrays.values())
+                setattr(self, name, arrays if isinstance(space, spaces.Dict) else arrays[None])
+        if self.storage_dir is None:
+            warn_if_too_large(n_bytes + in_memory)
 
     @property
     def n_slots(self) -> int:
@@ -271,6 +306,47 @@ class SlotReplayBuffer(ReplayBuffer):
             return {key: self._tensor(part) for key, part in array.items()}
         # Gathering has copied the rows already, so no copy as in SB3; as_tensor would be slower.
         return th.from_numpy(array) if self._device.type == "cpu" else self.to_torch(array)
+
+
+class FileArrays:
+    """
+    Makes arrays like ``np.zeros``, in memory-mapped files of a new folder.
+
+    The space on the disk is reserved at once, so a full disk raises OSError then, not later. A
+    pickle of this object makes arrays in memory.
+
+    :param parent: The folder in which to make the new one.
+    """
+
+    def __init__(self, parent: str) -> None:
+        pathlib.Path(parent).mkdir(parents=True, exist_ok=True)
+        self.folder = tempfile.mkdtemp(prefix="replay-", dir=parent)
+
+    def __call__(self, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+        n_bytes = math.prod(map(int, shape)) * np.dtype(dtype).itemsize
+        if n_bytes == 0:
+            return np.zeros(shape, dtype)
+        with tempfile.NamedTemporaryFile("r+b", dir=self.folder, delete=False) as file:
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, n_bytes)
+            else:
+                file.truncate(n_bytes)
+            return np.memmap(file, dtype, "r+", shape=shape).view(np.ndarray)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (np, "zeros")
+
+
+def warn_if_too_large(n_bytes: int) -> None:
+    """Warn, as SB3's buffers do, if a buffer needs more memory than is free."""
+    free = n_bytes if psutil is None else psutil.virtual_memory().available
+    if n_bytes > free:
+        warnings.warn(
+            f"this system does not seem to have enough memory for the replay buffer: it needs "
+            f"{n_bytes / 1e9:.2f} GB when it is full, and {free / 1e9:.2f} GB are free. n_stack "
+            "stores the frames of stacked images once, and storage_dir keeps observations in files",
+            stacklevel=5,
+        )
 
 
 class Windows(NamedTuple):
