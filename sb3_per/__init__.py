@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         PrioritizedReplayBuffer,
         PrioritizedReplayBufferSamples,
     )
+    from sb3_per.buffers.demonstrations import collect
     from sb3_per.options import PAPER
     from sb3_per.saving.buffers import load_buffer, save_buffer
     from sb3_per.saving.checkpoints import (
@@ -40,6 +41,7 @@ __all__ = [
     "PrioritizedReplayBuffer",
     "PrioritizedReplayBufferSamples",
     "__version__",
+    "collect",
     "latest_checkpoint",
     "load_buffer",
     "load_checkpoint",
@@ -59,6 +61,7 @@ _MODULES = {
     "PERTD3": "algorithms.td3",
     "PERTQC": "algorithms.tqc",
     "PAPER": "options",
+    "collect": "buffers.demonstrations",
     "CheckpointCallback": "saving.checkpoints",
     "PrioritizedDictReplayBuffer": "buffers",
     "PrioritizedHerReplayBuffer": "buffers",

@@ -64,6 +64,10 @@ class PrioritizationOptions:
     :param weight_normalization: Divide the weights by the largest of the ``"batch"``, by the
         largest that any transition in the ``"buffer"`` could have, by the ``"mean"`` of the batch,
         or not at all (``"none"``).
+    :param demonstration_share: The part of each batch that is sampled uniformly from demonstrations
+        if there are any, in [0, 1] (Ball et al. 2023, https://arxiv.org/abs/2302.02948: 0.5).
+    :param demonstration_bonus: Added to abs(TD error) of demonstrations, >= 0 (Hester et al. 2018,
+        https://arxiv.org/abs/1704.03732).
     :param stratified: True: one sample from each of B equal slices of the probability. False: B
         independent samples.
     :param replacement: Whether a batch may hold a transition twice.
@@ -80,6 +84,8 @@ class PrioritizationOptions:
     initial_priority: float = 1.0
     new_priority: Literal["max_seen", "max_stored"] = "max_seen"
     weight_normalization: Literal["batch", "buffer", "mean", "none"] = "batch"
+    demonstration_share: float = 0.0
+    demonstration_bonus: float = 0.0
     stratified: bool = True
     replacement: bool = True
 
@@ -90,8 +96,9 @@ class PrioritizationOptions:
             got = repr(self.prioritization_kwargs)
             raise ValueError(f"prioritization_kwargs must be a dict or None, got {got}")
         check_beta(self.beta)
-        for name in ("alpha", "uniform_share"):
+        for name in ("alpha", "uniform_share", "demonstration_share"):
             require_number(name, getattr(self, name), 0, 1)
+        require_number("demonstration_bonus", self.demonstration_bonus, 0, LARGEST_TD_ERROR)
         for name in ("eps", "initial_priority"):
             require_number(name, getattr(self, name), SMALLEST, LARGEST_TD_ERROR)
         if self.td_error_clip is not None:  # "loss" needs an algorithm, since a buffer has none
@@ -101,11 +108,17 @@ class PrioritizationOptions:
         require_one_of("weight_normalization", self.weight_normalization, normalizations)
         for name in ("stratified", "replacement"):
             require_one_of(name, getattr(self, name), (True, False))
-        if self.uniform_share > 0 and not self.replacement:
-            raise ValueError(
-                "uniform_share must be 0 with replacement=False, for which no exact weights are "
-                f"known, got {self.uniform_share}"
-            )
+        self._require_exact_weights()
+
+    def _require_exact_weights(self) -> None:
+        for name in ("uniform_share", "demonstration_share"):
+            if getattr(self, name) > 0 and not self.replacement:
+                rule = (
+                    f"{name} must be 0 with replacement=False, for which no exact weights are known"
+                )
+                raise ValueError(f"{rule}, got {getattr(self, name)}")
+        if self.demonstration_share > 0 and self.weight_normalization == "buffer":
+            raise ValueError("weight_normalization must not be 'buffer' with demonstration_share")
 
     @property
     def shared(self) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from stable_baselines3.common.vec_env import (
 from stable_baselines3.her import HerReplayBuffer
 
 from sb3_per.algorithms.metrics import LOGGED, Metrics, averaged_moments, log_metrics
+from sb3_per.buffers.demonstrations import transitions_of
 from sb3_per.buffers.her import PrioritizedHerReplayBuffer, require_compute_reward, require_goals
 from sb3_per.buffers.prioritized import PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
 from sb3_per.options import LAP, OPTION_NAMES, PAPER, beta_at
@@ -149,14 +150,32 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             )
         return self.huber_threshold
 
+    def add_demonstrations(self, *sources: Any) -> None:
+        """
+        Store demonstrations, which are never overwritten, before training.
+
+        :param sources: As for ``PrioritizedReplayBuffer.add_demonstrations``: dicts of arrays
+            (``sb3_per.collect`` makes one), Minari datasets, or SB3's buffers. Actions of the first
+            two are those of the environment.
+        :raises ValueError: before anything has changed, for what does not fit the environment.
+        """
+        transitions = [transitions_of(source) for source in sources]
+        for source, each in zip(sources, transitions, strict=True):
+            is_raw = isinstance(source, Mapping) or hasattr(source, "iterate_episodes")
+            if is_raw and isinstance(self.action_space, spaces.Box) and "actions" in each:
+                each["actions"] = self.policy.scale_action(np.asarray(each["actions"]))
+        self.replay_buffer.add_demonstrations(*transitions)
+
     def load_replay_buffer(
         self, path: str | pathlib.Path | io.BufferedIOBase, truncate_last_traj: bool = True
     ) -> None:
         """
         Load a buffer as SB3 does, with its priorities and the state of its random generator.
 
-        :raises ValueError: if the file does not hold a buffer with priorities that fits the model;
-            the model keeps its own buffer then.
+        Transitions of one of SB3's own buffers get the initial priority.
+
+        :raises ValueError: if the file does not hold a buffer that fits the model; the model keeps
+            its own buffer then.
         """
         own = getattr(self, "replay_buffer", None)
         try:
@@ -169,8 +188,29 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             ) from error
         finally:
             self.replay_buffer = own  # type: ignore[assignment]  # None if it was deleted
+        if not isinstance(loaded, PrioritizedReplayBuffer):
+            loaded = self._with_priorities(loaded)
         is_continued = isinstance(loaded, HerReplayBuffer) and not truncate_last_traj
         self._replace_buffer(loaded, ends_episodes=not is_continued)
+
+    def _with_priorities(self, buffer: ReplayBuffer) -> PrioritizedReplayBuffer:
+        """Return a buffer like the model's with the transitions of one of SB3's."""
+        require_matching_buffer(buffer, self)
+        options = {**self.replay_buffer_kwargs, "n_steps": self.n_steps, "gamma": self.gamma}
+        kind: Any = self.replay_buffer_class
+        if issubclass(kind, HerReplayBuffer):
+            options["env"] = self.env
+        own: PrioritizedReplayBuffer = kind(
+            buffer.buffer_size * buffer.n_envs,
+            self.observation_space,
+            self.action_space,
+            device=self.device,
+            n_envs=self.n_envs,
+            optimize_memory_usage=self.optimize_memory_usage,
+            **options,
+        )
+        own.extend_from(buffer)
+        return own
 
     def use_replay_buffer(self, buffer: PrioritizedReplayBuffer) -> None:
         """
@@ -187,6 +227,8 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         self._replace_buffer(buffer, ends_episodes=True)
 
     def _replace_buffer(self, buffer: PrioritizedReplayBuffer, ends_episodes: bool) -> None:
+        if not isinstance(buffer, PrioritizedReplayBuffer):
+            raise ValueError(f"the buffer must have priorities, got {type(buffer).__name__}")
         require_matching_buffer(buffer, self)
         if self.env is not None:
             require_fitting_environments(type(buffer), buffer.n_stack, self.env)
@@ -365,22 +407,23 @@ def resolve_buffer_class(
     )
 
 
-def require_matching_buffer(buffer: PrioritizedReplayBuffer, model: OffPolicyAlgorithm) -> None:
+def require_matching_buffer(buffer: Any, model: OffPolicyAlgorithm) -> None:
     """
-    Check that a model can learn from a buffer.
+    Check that a model can learn from the transitions of a buffer.
 
-    :raises ValueError: if it has no priorities, or spaces, number of environments or n-step returns
-        differ.
+    :raises ValueError: if spaces, number of environments or n-step returns differ.
     """
-    if not isinstance(buffer, PrioritizedReplayBuffer):
-        raise ValueError(f"the buffer must have priorities, got {type(buffer).__name__}")
-    expected_of = {
+    if not isinstance(buffer, ReplayBuffer):
+        raise ValueError(f"the buffer must be a ReplayBuffer, got {type(buffer).__name__}")
+    expected_of: dict[str, Any] = {
         "n_envs": model.n_envs,
-        "n_steps": model.n_steps,
-        "gamma": model.gamma if buffer.n_steps > 1 else buffer.gamma,  # else it is not used
         "observation_space": model.observation_space,
         "action_space": model.action_space,
     }
+    if isinstance(buffer, PrioritizedReplayBuffer):
+        expected_of["n_steps"] = model.n_steps
+        if buffer.n_steps > 1:  # else gamma is not used
+            expected_of["gamma"] = model.gamma
     for name, expected in expected_of.items():
         value = getattr(buffer, name)
         if value != expected:

@@ -10,7 +10,7 @@ overwritten in the meantime. The others become priorities, in the leaves of a su
 
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
@@ -23,6 +23,7 @@ from stable_baselines3.common.type_aliases import TensorDict
 from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_per._utils import kernel, require_number, require_whole
+from sb3_per.buffers.demonstrations import add_demonstrations, transitions_of
 from sb3_per.buffers.storage import SlotReplayBuffer
 from sb3_per.options import LARGEST_TD_ERROR, Beta, PrioritizationOptions, beta_at
 from sb3_per.prioritization.proportional import Prioritization
@@ -56,6 +57,20 @@ class PrioritizedReplayBufferSamples(NamedTuple):
         return self.slots
 
 
+class SamplesWithInfos(NamedTuple):
+    """``PrioritizedReplayBufferSamples`` of a buffer with ``info_keys``."""
+
+    observations: th.Tensor | TensorDict
+    actions: th.Tensor
+    next_observations: th.Tensor | TensorDict
+    dones: th.Tensor
+    rewards: th.Tensor
+    discounts: th.Tensor | None
+    weights: th.Tensor
+    slots: IntArray
+    infos: dict[str, th.Tensor]  # (B, ...) each; of the first step of an n-step return
+
+
 def _option(name: str) -> Any:
     """Return a read-only property with the value of an option."""
     return property(attrgetter(f"options.{name}"), doc=f"The option ``{name}``.")
@@ -84,6 +99,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         ``VecFrameStack``.
     :param storage_dir: Keep observations in files, in a new folder within this one, for buffers
         larger than memory. The folder is deleted with the buffer. None keeps them in memory.
+    :param info_keys: Keys of the environments' ``infos`` whose values are stored and come back as
+        ``batch.infos[key]``, of shape (B, ...). Shape and type are those of the first value.
     :param prioritization: ``"proportional"``: P(i) from abs(TD error)^alpha; ``"rank"``: from its
         rank; ``"lap"``: from max(abs(TD error), threshold)^alpha; or a class of your own with the
         methods of ``sb3_per.prioritization.proportional.Prioritization``.
@@ -109,6 +126,9 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         largest that any stored transition could have (``"buffer"``), by the ``"mean"`` of the
         batch, or not at all (``"none"``). ``"buffer"`` can stop learning as beta nears 1: one
         transition with a TD error near 0 makes all other weights vanish.
+    :param demonstration_share: The part of each batch that is sampled uniformly from demonstrations
+        if there are any, in [0, 1]; the weights use the probability under the mixture.
+    :param demonstration_bonus: Added to abs(TD error) of demonstrations, before the clip, >= 0.
     :param stratified: True: one sample from each of B equal slices of the probability. False: B
         independent samples.
     :param replacement: Whether a batch may hold a transition twice. If not, weights come from the
@@ -125,6 +145,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
     weight_normalization: Literal["batch", "buffer", "mean", "none"] = _option(
         "weight_normalization"
     )
+    demonstration_share: float = _option("demonstration_share")
+    demonstration_bonus: float = _option("demonstration_bonus")
     stratified: bool = _option("stratified")
     replacement: bool = _option("replacement")
     prioritization_kwargs: dict[str, Any] = _option("prioritization_kwargs")
@@ -144,6 +166,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         n_stack: int = 1,
         frames_first: bool | None = None,
         storage_dir: str | os.PathLike[str] | None = None,
+        info_keys: Sequence[str] = (),
         prioritization: str | Callable[..., Prioritization] = "proportional",
         prioritization_kwargs: dict[str, Any] | None = None,
         alpha: float = 0.6,
@@ -154,6 +177,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         initial_priority: float = 1.0,
         new_priority: Literal["max_seen", "max_stored"] = "max_seen",
         weight_normalization: Literal["batch", "buffer", "mean", "none"] = "batch",
+        demonstration_share: float = 0.0,
+        demonstration_bonus: float = 0.0,
         stratified: bool = True,
         replacement: bool = True,
     ) -> None:
@@ -168,6 +193,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             initial_priority=initial_priority,
             new_priority=new_priority,
             weight_normalization=weight_normalization,
+            demonstration_share=demonstration_share,
+            demonstration_bonus=demonstration_bonus,
             stratified=stratified,
             replacement=replacement,
         )
@@ -185,6 +212,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             n_stack=n_stack,
             frames_first=frames_first,
             storage_dir=storage_dir,
+            info_keys=info_keys,
         )
         # NumPy's global state is the only seeded state of SB3 that a buffer can see. A generator of
         # its own can be stored with the buffer.
@@ -242,6 +270,41 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         return self.sampler.n_sampleable
 
     @property
+    def n_demonstrations(self) -> int:
+        """Return how many transitions are demonstrations: the first slots."""
+        return self.sampler.n_demonstrations
+
+    def _set_demonstrations(self, n: int) -> None:
+        self.sampler.n_demonstrations = n
+        self.n_demonstration_rows = -(-n // self.n_envs)
+
+    def sampleable_slots(self) -> IntArray:
+        """Return the slots that can be sampled, in order."""
+        slots = super().sampleable_slots()
+        # The last row of demonstrations may have no transition for the last environments.
+        end = self.n_demonstration_rows * self.n_envs
+        return slots[(slots < self.n_demonstrations) | (slots >= end)]
+
+    def add_demonstrations(self, *sources: Any) -> None:
+        """
+        Store demonstrations, which are never overwritten: they own the first rows of the buffer.
+
+        How often they are sampled depends on their priorities, like all transitions, and on
+        ``demonstration_share`` and ``demonstration_bonus``.
+
+        :param sources: Each one is a dict of arrays (``observations``, ``actions``, ``rewards``,
+            ``next_observations``, ``terminations``, ``truncations``; with ``info_keys`` also
+            ``infos``, a dict of arrays) of consecutive transitions, shapes (n, ...); a
+            ``ReplayBuffer`` of SB3 or the path of its pickle; or a Minari dataset. Actions are as
+            the algorithm stores them: scaled to [-1, 1] for continuous ones (``add_demonstrations``
+            of a model scales them).
+        :raises ValueError: before anything has changed, for arrays that do not fit the spaces, a
+            buffer that holds transitions, and hindsight replay, frames stored once
+            (``n_stack``) and ``optimize_memory_usage``.
+        """
+        add_demonstrations(self, [transitions_of(source) for source in sources])
+
+    @property
     def generator(self) -> np.random.Generator:
         """Return the random generator of the samples; set another one to seed the buffer."""
         return self.sampler.generator
@@ -273,6 +336,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
     def reset(self) -> None:
         """Empty the buffer; TD errors of earlier batches are dropped. The generator continues."""
         super().reset()
+        self._set_demonstrations(0)
         self.sampler.clear()
 
     def sample(  # type: ignore[override]  # SB3's six fields come first, but a NamedTuple cannot be extended
@@ -291,10 +355,20 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         :raises ValueError: if the buffer holds too few transitions; nothing has changed then.
         """
         slots, weights = self._sample_slots(batch_size, beta)
-        transitions = self._get_samples(slots, env)
-        batch = PrioritizedReplayBufferSamples(*transitions, self._tensor(weights), slots)
+        return self._batch_of(self._get_samples(slots, env), SampledBatch(slots, weights))
+
+    def _batch_of(
+        self, transitions: Iterable[Any], sampled: SampledBatch
+    ) -> PrioritizedReplayBufferSamples:
+        """Return the batch of sampled transitions, SB3's six fields, and remember it."""
+        fields = [*transitions, self._tensor(sampled.weights), sampled.slots]
+        batch: Any
+        if self.info_keys:
+            batch = SamplesWithInfos._make([*fields, self.infos_of(sampled.slots)])
+        else:
+            batch = PrioritizedReplayBufferSamples._make(fields)
         self.last_batch = batch
-        return batch
+        return batch  # type: ignore[no-any-return]  # one of the two
 
     def _sample_slots(self, batch_size: int, beta: float | None) -> SampledBatch:
         """Check the arguments of ``sample``, and return slots, (B,), and weights, (B, 1)."""
@@ -401,6 +475,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             "n_stack": self.n_stack,
             "frames_first": self.frames_first,
             "storage_dir": self.storage_dir,
+            "info_keys": [*self.info_keys],
             **vars(self.options),
         }
 
@@ -410,7 +485,13 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
 
     def state(self) -> dict[str, Any]:
         """Return what ``restore`` needs in addition to the arrays: values that JSON can hold."""
-        state = {"pos": self.pos, "full": self.full, "beta": self.beta}
+        state = {
+            "pos": self.pos,
+            "full": self.full,
+            "beta": self.beta,
+            "infos": {k: [v.shape[2:], str(v.dtype)] for k, v in self.info_arrays.items()},
+            "n_demonstrations": self.n_demonstrations,
+        }
         return state if self.frames is None else {**state, **self.frames.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -422,6 +503,9 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         if not 0 <= state["pos"] < self.buffer_size:
             raise ValueError(f"pos must be a row, got {state['pos']}")
         self.pos, self.full, self.beta = state["pos"], bool(state["full"]), state["beta"]
+        for key, (shape, dtype) in state["infos"].items():
+            self.store_infos_like({key: np.empty(shape, dtype)})
+        self._set_demonstrations(state["n_demonstrations"])
         if self.frames is not None:
             self.frames.restore(state)
 

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,9 +54,12 @@ class SlotReplayBuffer(ReplayBuffer):
     :param frames_first: Whether frames are stacked on the first axis; None to find out.
     :param storage_dir: Keep observations in files, in a new folder within this one, which is
         deleted with the buffer. None keeps them in memory.
+    :param info_keys: Keys of ``infos`` whose values are stored, too.
     """
 
     frames: FrameStore | None = None
+    # The first rows hold demonstrations, which are never overwritten.
+    n_demonstration_rows = 0
 
     def __init__(
         self,
@@ -73,6 +76,7 @@ class SlotReplayBuffer(ReplayBuffer):
         n_stack: int = 1,
         frames_first: bool | None = None,
         storage_dir: str | os.PathLike[str] | None = None,
+        info_keys: Sequence[str] = (),
     ) -> None:
         sizes = {"buffer_size": buffer_size, "n_envs": n_envs}
         for name, value in {**sizes, "n_steps": n_steps, "n_stack": n_stack}.items():
@@ -104,6 +108,10 @@ class SlotReplayBuffer(ReplayBuffer):
         self.n_stack = int(n_stack)
         self.frames_first = frames_first
         self.storage_dir = None if storage_dir is None else os.fspath(storage_dir)
+        if isinstance(info_keys, str):
+            raise ValueError(f"info_keys must be a list of keys, got {info_keys!r}")
+        self.info_keys = tuple(info_keys)
+        self.info_arrays: dict[str, NDArray[Any]] = {}  # made by the first transition
         self._store_observations(observation_space)
 
     def _store_observations(self, space: spaces.Space[Any]) -> None:
@@ -171,6 +179,7 @@ class SlotReplayBuffer(ReplayBuffer):
                 views |= {f"{name}/{key}": part[:n_rows] for key, part in store.items()}
             elif store is not None:
                 views[name] = store[:n_rows]
+        views |= {f"infos/{key}": array[:n_rows] for key, array in self.info_arrays.items()}
         return views if self.frames is None else {**views, **self.frames.storage(n_rows)}
 
     def slots_of(self, row: int) -> IntArray:
@@ -183,6 +192,13 @@ class SlotReplayBuffer(ReplayBuffer):
         if self.excluded_row is None:
             return slots
         return np.delete(slots, self.slots_of(self.excluded_row))
+
+    @property
+    def newest_row(self) -> int:
+        """Return the row that was written last."""
+        if self.pos == self.n_demonstration_rows:  # the first row that is overwritten
+            return self.buffer_size - 1 if self.full else self.pos - 1
+        return self.pos - 1
 
     def add(
         self,
@@ -197,6 +213,7 @@ class SlotReplayBuffer(ReplayBuffer):
         Store one transition of every environment, as ``ReplayBuffer.add`` does, with fewer copies.
         """
         row = self.pos
+        info_values = self._info_values(infos) if self.info_keys else {}
         if self.frames is not None:
             self.frames.add(row, self.full, obs, next_obs)
         else:
@@ -215,11 +232,26 @@ class SlotReplayBuffer(ReplayBuffer):
             )
         else:
             self.timeouts[row] = 0  # clears the mark of `end_episodes` on the overwritten row
+        for key, value in info_values.items():
+            self.info_arrays[key][row] = value
         if row + 1 == self.buffer_size:
             self.full = True  # first, so that another thread never sees an empty buffer
-            self.pos = 0
+            self.pos = self.n_demonstration_rows
         else:
             self.pos = row + 1
+
+    def extend_from(self, buffer: ReplayBuffer) -> None:
+        """Add the transitions of a buffer with the same spaces, the oldest first."""
+        rows, next_observations, next_rows = rows_in_order(buffer)
+        for row, next_row in zip(rows, next_rows, strict=True):
+            self.add(
+                _row(buffer.observations, row),
+                _row(next_observations, next_row),
+                buffer.actions[row],
+                buffer.rewards[row],
+                buffer.dones[row],
+                [{"TimeLimit.truncated": timeout > 0} for timeout in buffer.timeouts[row]],
+            )
 
     def _put(self, store: Any, row: int, observations: Any) -> None:
         if isinstance(store, dict):
@@ -230,6 +262,53 @@ class SlotReplayBuffer(ReplayBuffer):
         else:
             store[row] = observations
 
+    def _info_values(self, infos: list[dict[str, Any]]) -> dict[str, NDArray[Any]]:
+        """
+        Return the values of ``info_keys``, each of shape (n_envs, ...).
+
+        :raises ValueError: for a missing key, values that are not numbers, and another shape or
+            type than before; nothing has changed then.
+        """
+        values = {}
+        for key in self.info_keys:
+            for env, info in enumerate(infos):
+                if key not in info:
+                    raise ValueError(
+                        f"infos must have {key!r}, got {[*info]} from environment {env}"
+                    )
+            values[key] = np.array([info[key] for info in infos])
+        self.store_infos_like({key: value[0] for key, value in values.items()})
+        return values
+
+    def store_infos_like(self, values: Mapping[str, NDArray[Any]]) -> None:
+        """
+        Make the arrays of ``info_keys`` for values like these, or check that they are there.
+
+        :param values: The values of one transition by key.
+        :raises ValueError: for values that are not numbers, and other ones than before.
+        """
+        for key, value in values.items():
+            known = self.info_arrays.get(key, np.empty((1, 1, *value.shape), value.dtype))
+            is_like = known.shape[2:] == value.shape and np.can_cast(
+                value.dtype, known.dtype, "same_kind"
+            )
+            if value.dtype.kind not in "biuf" or not is_like:
+                rule = f"infos[{key!r}] must be numbers of shape {known.shape[2:]}"
+                raise ValueError(f"{rule}, got {value.dtype} of {value.shape}")
+        for key, value in values.items():
+            if key not in self.info_arrays:
+                dtype = np.float32 if value.dtype.kind == "f" else value.dtype
+                shape = (self.buffer_size, self.n_envs, *value.shape)
+                self.info_arrays[key] = np.zeros(shape, dtype)
+
+    def infos_of(self, slots: IntArray) -> dict[str, th.Tensor]:
+        """Return the values of ``info_keys`` in slots, (B, ...) each; numbers as (B, 1)."""
+        found = {key: _take(array, slots) for key, array in self.info_arrays.items()}
+        return {
+            key: self._tensor(array.reshape(len(slots), *(array.shape[1:] or (1,))))
+            for key, array in found.items()
+        }
+
     def end_episodes(self) -> None:
         """
         Treat the running episodes as truncated, so that no n-step return crosses into the next one.
@@ -237,9 +316,9 @@ class SlotReplayBuffer(ReplayBuffer):
         Memory-optimised storage loses the last observation of these episodes. There they are
         treated as done, as in SB3.
         """
-        if self.size() == 0:
+        if self.size() == self.n_demonstration_rows:
             return
-        last = (self.pos - 1) % self.buffer_size
+        last = self.newest_row
         if self.optimize_memory_usage:
             self.dones[last] = 1
         else:
@@ -289,11 +368,12 @@ class SlotReplayBuffer(ReplayBuffer):
         self, slots: IntArray, env: VecNormalize | None
     ) -> tuple[IntArray, NDArray[np.float32], NDArray[np.float32]]:
         """Return last slots (B,), n-step returns (B, 1) and discounts of the bootstrap (B, 1)."""
-        newest_row = (self.pos - 1) % self.buffer_size
         # A window ends at the newest row, so more steps than rows only add zeros. A few of these
         # zeros stay, since a sum of fewer numbers may be rounded differently from SB3's.
         n_steps = min(self.n_steps, max(self.size(), MAX_PADDED_STEPS))
-        windows = n_step_windows(slots, n_steps, (self.dones, self.timeouts), newest_row)
+        windows = n_step_windows(
+            slots, n_steps, (self.dones, self.timeouts), self.newest_row, self.n_demonstration_rows
+        )
         rewards = self._normalize_reward(self.rewards.take(windows.slots), env)  # (B, n)
         discounts = self.gamma ** np.arange(n_steps, dtype=np.float32)
         returns = (rewards * discounts * windows.within).sum(axis=1, keepdims=True)
@@ -358,7 +438,11 @@ class Windows(NamedTuple):
 
 
 def n_step_windows(
-    slots: IntArray, n_steps: int, ends: tuple[NDArray[Any], NDArray[Any]], newest_row: int
+    slots: IntArray,
+    n_steps: int,
+    ends: tuple[NDArray[Any], NDArray[Any]],
+    newest_row: int,
+    first_row: int = 0,
 ) -> Windows:
     """
     Return the steps from each slot onwards, up to n, within one episode of one environment.
@@ -368,11 +452,15 @@ def n_step_windows(
     :param ends: Two arrays of shape (n_rows, n_envs): above 0 where an episode is done, and above 0
         where it is truncated.
     :param newest_row: The row written last; rows after it in the ring are older, or not written.
+    :param first_row: The first row of the ring. The rows before it hold demonstrations; the last
+        one of each environment is an end.
     """
     dones, timeouts = ends
     n_rows, n_envs = dones.shape
     rows, envs = np.divmod(slots[:, None], n_envs)
-    rows = (rows + np.arange(n_steps)) % n_rows  # (B, n)
+    steps = np.arange(n_steps)
+    in_ring = first_row + (rows - first_row + steps) % (n_rows - first_row)  # (B, n)
+    rows = np.where(rows < first_row, np.minimum(rows + steps, first_row - 1), in_ring)
     stops = (dones[rows, envs] > 0) | (timeouts[rows, envs] > 0) | (rows == newest_row)
     n_more = np.where(stops.any(axis=1), stops.argmax(axis=1), n_steps - 1)  # (B,)
     window_slots = rows * n_envs + envs
@@ -380,6 +468,28 @@ def n_step_windows(
         slots=window_slots,
         within=np.arange(n_steps) <= n_more[:, None],
         last_slots=window_slots[np.arange(len(slots)), n_more],
+    )
+
+
+def rows_in_order(buffer: ReplayBuffer) -> tuple[IntArray, Any, IntArray]:
+    """
+    Return the rows of SB3's buffer that hold transitions, the oldest first.
+
+    :return: Rows; the arrays with their next observations; the rows of these arrays.
+    """
+    rows = np.arange(buffer.size())
+    if buffer.full:
+        rows = np.roll(rows, -buffer.pos)
+    if not buffer.optimize_memory_usage:
+        return rows, buffer.next_observations, rows
+    if buffer.full:
+        rows = rows[1:]  # the row at the write head is no transition
+    return rows, buffer.observations, (rows + 1) % buffer.buffer_size
+
+
+def _row(store: Any, row: int) -> Any:
+    return (
+        {key: part[row] for key, part in store.items()} if isinstance(store, dict) else store[row]
     )
 
 

@@ -65,6 +65,7 @@ class PrioritizedSampler:
         )
         self.scheme = SamplingScheme(bool(options.stratified), bool(options.replacement))
         self.n_sampleable = 0  # N: how many slots are inserted
+        self.n_demonstrations = 0  # the first slots
         self.flags: Flags = np.zeros(n_slots, dtype=np.uint8)
         self._uniform = UniformSlots(n_slots) if options.uniform_share > 0 else None
 
@@ -100,13 +101,18 @@ class PrioritizedSampler:
         :param batch_size: B, at least 1; without replacement at most ``n_sampleable``.
         :param beta: Exponent of the weights (N * P)^-beta, in [0, 1].
         """
-        if self._uniform is None:
-            uniforms = self.generator.random(self.scheme.n_uniforms(batch_size))
-            sampled = self._sample_by_priority(batch_size, uniforms)
+        if self.options.demonstration_share > 0 and self.n_demonstrations > 0:
+            sampled = self._sample_with_demonstrations(batch_size)
         else:
-            sampled = self._sample_mixture(batch_size, self._uniform)
+            sampled = self._sample_all(batch_size)
         _mark_sampled(self.flags, sampled.slots)
         return SampledBatch(sampled.slots, self._weights(sampled, beta))
+
+    def _sample_all(self, batch_size: int) -> SampledSlots:
+        if self._uniform is not None:
+            return self._sample_mixture(batch_size, self._uniform)
+        uniforms = self.generator.random(self.scheme.n_uniforms(batch_size))
+        return self._sample_by_priority(batch_size, uniforms)
 
     def _sample_by_priority(self, batch_size: int, uniforms: FloatArray) -> SampledSlots:
         prioritization: Any = self.prioritization
@@ -148,6 +154,27 @@ class PrioritizedSampler:
         smallest_of_all = share / self.n_sampleable + (1 - share) * sampled.smallest_probability
         return SampledSlots(slots, probabilities, smallest_of_all)
 
+    def _sample_with_demonstrations(self, batch_size: int) -> SampledSlots:
+        """Sample a share of the batch uniformly from demonstrations; see ``_sample_mixture``."""
+        share = self.options.demonstration_share
+        n_demonstrations = min(int(share * batch_size + self.generator.random()), batch_size)
+        n_others = batch_size - n_demonstrations
+        uniforms = self.generator.random(n_demonstrations)
+        chosen = _sample_first(self.n_demonstrations, uniforms, self.scheme.stratified)
+        others = self._sample_all(max(n_others, 1))
+        slots = np.concatenate([others.slots[:n_others], chosen])
+        by_base = np.concatenate(
+            [others.probabilities[:n_others], self._base_probabilities(chosen)]
+        )
+        return SampledSlots(slots, self._with_demonstrations(slots, by_base))
+
+    def _with_demonstrations(self, slots: IntArray, by_base: FloatArray) -> FloatArray:
+        share, n = self.options.demonstration_share, self.n_demonstrations
+        if share == 0 or n == 0:
+            return by_base
+        mixture: FloatArray = share * (slots < n) / n + (1 - share) * by_base
+        return mixture
+
     def update(self, slots: IntArray, td_errors: FloatArray) -> None:
         """
         Set priorities from TD errors, both of shape (B,), in O(B log n_slots).
@@ -158,10 +185,16 @@ class PrioritizedSampler:
         is_current = np.empty(len(slots), dtype=np.bool_)
         if _mark_updated(self.flags, slots, is_current) < len(slots):
             slots, td_errors = slots[is_current], td_errors[is_current]
+        if self.options.demonstration_bonus > 0:
+            bonus = self.options.demonstration_bonus * (slots < self.n_demonstrations)
+            td_errors = np.abs(td_errors) + bonus
         self.prioritization.update(slots, td_errors)
 
     def probabilities(self, slots: IntArray) -> FloatArray:
         """Return the probability of slots, shape (n,), for one sample of the mixture."""
+        return self._with_demonstrations(slots, self._base_probabilities(slots))
+
+    def _base_probabilities(self, slots: IntArray) -> FloatArray:
         by_priority = self.prioritization.probabilities(slots)
         if self._uniform is None:
             return by_priority
@@ -223,9 +256,9 @@ class UniformSlots:
         if len(slots) == 0 or (end == self._n_slots and len(missing) == 0):
             return
         last = end + len(slots) - 1
-        if len(missing) == 0 and slots[0] == end and slots[-1] == last:  # a new row
+        if slots[0] == end and slots[-1] == last:  # a new row
             self._set = last + 1, missing
-        else:
+        elif slots.max() >= end or np.isin(slots, missing).any():
             new_end = max(end, int(slots.max()) + 1)
             gaps = np.concatenate([missing, np.arange(end, new_end)])
             self._set = new_end, np.setdiff1d(gaps, slots)

@@ -61,6 +61,7 @@ def load_buffer(
     path: str | os.PathLike[str],
     device: th.device | str = "auto",
     prioritization: Callable[..., Prioritization] | None = None,
+    storage_dir: str | os.PathLike[str] | None = None,
 ) -> PrioritizedReplayBuffer:
     """
     Return a new buffer that continues where the stored buffer stopped.
@@ -71,10 +72,11 @@ def load_buffer(
     :param path: A file of ``save_buffer``.
     :param device: The device of batches.
     :param prioritization: The class, if the buffer has a prioritization of your own.
+    :param storage_dir: As for ``PrioritizedReplayBuffer``; it is not stored.
     :raises ValueError: for a file that is damaged or holds something else.
     """
     with open_archive(path, "buffer") as archive:
-        return unpack_buffer(archive, device, prioritization)
+        return unpack_buffer(archive, device, prioritization, storage_dir)
 
 
 def pack_buffer(
@@ -110,6 +112,7 @@ def unpack_buffer(
     archive: "Archive",
     device: th.device | str,
     prioritization: Callable[..., Prioritization] | None,
+    storage_dir: str | os.PathLike[str] | None,
 ) -> PrioritizedReplayBuffer:
     """
     Return the buffer that ``pack_buffer`` was given.
@@ -117,7 +120,7 @@ def unpack_buffer(
     :raises ValueError: for anything in the file that ``pack_buffer`` cannot have written.
     """
     header = archive.header["buffer"]
-    buffer = empty_buffer(header, device, prioritization)
+    buffer = empty_buffer(header, device, prioritization, storage_dir)
     buffer.restore(header["state"])
     for name, view in buffer.storage().items():
         if name != "flags":
@@ -134,6 +137,7 @@ def empty_buffer(
     header: dict[str, Any],
     device: th.device | str,
     prioritization: Callable[..., Prioritization] | None,
+    storage_dir: str | os.PathLike[str] | None = None,
 ) -> PrioritizedReplayBuffer:
     """Return a buffer with the spaces, options and random generator of a header."""
     name = header["prioritization"]
@@ -144,6 +148,7 @@ def empty_buffer(
         "action_space": space_from_json(header["action_space"]),
         "device": device,
         "prioritization": prioritization or name,
+        "storage_dir": storage_dir,
     }
     kind = KINDS[header["kind"]]
     if kind is PrioritizedHerReplayBuffer:
@@ -164,7 +169,7 @@ def _arguments_of(buffer: PrioritizedReplayBuffer) -> dict[str, Any]:
             "prioritization_kwargs must be what JSON can hold to be stored without pickle (no "
             f"tuples, no arrays, text as keys), got {own!r}"
         )
-    del arguments["prioritization"], arguments["beta"]
+    del arguments["prioritization"], arguments["beta"], arguments["storage_dir"]
     return {
         "buffer_size": buffer.n_slots,
         "n_envs": buffer.n_envs,

@@ -113,7 +113,9 @@ def load_checkpoint(
         model.buffer_size = header["buffer_size"]
         prioritization: Any = model.replay_buffer_kwargs.get("prioritization")
         own_class = prioritization if callable(prioritization) else None
-        model.use_replay_buffer(unpack_buffer(archive, model.device, own_class))
+        storage_dir = model.replay_buffer_kwargs.get("storage_dir")
+        buffer = unpack_buffer(archive, model.device, own_class, storage_dir)
+        model.use_replay_buffer(buffer)
         _restore_normalization(model.get_vec_normalize_env(), header["normalization"])
         torch = [archive.array(name) for name in header["torch"]]
         _restore_random(model, header["random"], torch, restore_environments)

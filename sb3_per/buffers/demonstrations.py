@@ -1,0 +1,226 @@
+"""Demonstrations: transitions from arrays, SB3's buffers, Minari's datasets, or an agent."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.save_util import load_from_pkl
+from stable_baselines3.common.type_aliases import PolicyPredictor
+
+from sb3_per.buffers.storage import rows_in_order
+
+Transitions = dict[str, Any]  # arrays (n, ...), or dicts of arrays for Dict observations and infos
+
+FIELDS = ("observations", "actions", "rewards", "next_observations", "terminations", "truncations")
+
+
+def collect(
+    policy: PolicyPredictor, env: gym.Env[Any, Any], n: int, deterministic: bool = True
+) -> Transitions:
+    """
+    Return n transitions of an agent that acts, for ``add_demonstrations`` of a model.
+
+    :param policy: Anything with ``predict``, such as a model of SB3.
+    :param env: An environment of gymnasium.
+    :param n: How many transitions.
+    :param deterministic: As for ``predict``.
+    """
+    steps: list[tuple[Any, ...]] = []
+    observation, _ = env.reset()
+    while len(steps) < n:
+        action, _ = policy.predict(observation, deterministic=deterministic)
+        next_observation, reward, terminated, truncated, _ = env.step(action)
+        steps.append((observation, action, reward, next_observation, terminated, truncated))
+        observation = env.reset()[0] if terminated or truncated else next_observation
+    return {name: _stacked([step[i] for step in steps]) for i, name in enumerate(FIELDS)}
+
+
+def transitions_of(source: Any) -> Transitions:
+    """
+    Return the transitions of a source; see ``PrioritizedReplayBuffer.add_demonstrations``.
+
+    :raises ValueError: for another source.
+    """
+    if isinstance(source, str | os.PathLike):
+        source = load_from_pkl(os.fspath(source))
+    if isinstance(source, ReplayBuffer):
+        return _of_buffer(source)
+    if hasattr(source, "iterate_episodes"):
+        joined: Transitions = _joined([_of_episode(one) for one in source.iterate_episodes()])
+        return joined
+    if isinstance(source, Mapping):
+        return dict(source)
+    raise ValueError(
+        "demonstrations must be a dict of arrays, a ReplayBuffer or the path of its pickle, or a "
+        f"Minari dataset, got {type(source).__name__}"
+    )
+
+
+def _of_buffer(buffer: ReplayBuffer) -> Transitions:
+    """Return the transitions of SB3's buffer, one environment after the other."""
+    rows, next_observations, next_rows = rows_in_order(buffer)
+    ends = buffer.timeouts[rows] > 0
+    is_done = buffer.dones[rows] > 0
+    ends[-1] |= ~is_done[-1]
+
+    def by_env(array: Any, chosen: NDArray[Any]) -> Any:
+        if isinstance(array, dict):
+            return {key: by_env(part, chosen) for key, part in array.items()}
+        return np.concatenate([*np.moveaxis(array[chosen], 1, 0)])
+
+    every = np.arange(len(rows))
+    return {
+        "observations": by_env(buffer.observations, rows),
+        "actions": by_env(buffer.actions, rows),
+        "rewards": by_env(buffer.rewards, rows),
+        "next_observations": by_env(next_observations, next_rows),
+        "terminations": by_env(is_done & ~ends, every),
+        "truncations": by_env(ends, every),
+    }
+
+
+def _of_episode(episode: Any) -> Transitions:
+    def part(observations: Any, start: int, stop: int | None) -> Any:
+        if isinstance(observations, Mapping):
+            return {key: part(value, start, stop) for key, value in observations.items()}
+        return np.asarray(observations)[start:stop]
+
+    return {
+        "observations": part(episode.observations, 0, -1),
+        "actions": np.asarray(episode.actions),
+        "rewards": np.asarray(episode.rewards),
+        "next_observations": part(episode.observations, 1, None),
+        "terminations": np.asarray(episode.terminations),
+        "truncations": np.asarray(episode.truncations),
+    }
+
+
+def add_demonstrations(buffer: Any, sources: Sequence[Transitions]) -> None:
+    """
+    Store transitions in the first rows of a ``PrioritizedReplayBuffer``; see its method.
+
+    Each environment gets consecutive transitions, so that n-step returns stay within episodes. An
+    episode that is cut counts as truncated there.
+    """
+    for name, value in (
+        ("n_sampled_goal", getattr(buffer, "n_sampled_goal", None)),
+        ("n_stack", None if buffer.n_stack == 1 else buffer.n_stack),
+        ("optimize_memory_usage", buffer.optimize_memory_usage or None),
+    ):
+        if value is not None:
+            raise ValueError(f"demonstrations do not work with {name}, got {value}")
+    if buffer.size() > 0:
+        raise ValueError(
+            "demonstrations must be added to an empty buffer, all in one call, got a buffer with "
+            f"{len(buffer)} transitions"
+        )
+    checked = _joined([_checked(source, buffer) for source in sources])
+    n = len(checked["rewards"])
+    n_rows = -(-n // buffer.n_envs)
+    if not 0 < n_rows < buffer.buffer_size:
+        rule = f"buffer_size must be larger than the {n} demonstrations, which must be at least 1"
+        raise ValueError(f"{rule}, got {buffer.n_slots}")
+    buffer.store_infos_like({key: array[0] for key, array in checked["infos"].items()})
+    stores = (
+        (buffer.observations, checked["observations"]),
+        (buffer.next_observations, checked["next_observations"]),
+        (buffer.actions, checked["actions"]),
+        (buffer.rewards, checked["rewards"]),
+        (buffer.dones, checked["dones"]),
+        (buffer.timeouts, checked["timeouts"]),
+        (buffer.info_arrays, checked["infos"]),
+    )
+    # Slots 0 to n - 1: the first environments have a transition more than the last ones.
+    ends = np.cumsum([len(range(env, n, buffer.n_envs)) for env in range(buffer.n_envs)])
+    for env, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
+        for store, values in stores:
+            _put(store, values, env, start, end)
+        if end > start:
+            last = end - start - 1, env
+            buffer.timeouts[last] = max(buffer.timeouts[last], 1 - buffer.dones[last])
+    buffer.pos = n_rows
+    buffer._set_demonstrations(n)
+    buffer.sampler.insert(np.arange(n))
+
+
+def _put(store: Any, values: Any, env: int, start: int, end: int) -> None:
+    if isinstance(store, dict):
+        for key, part in store.items():
+            _put(part, values[key], env, start, end)
+    else:
+        store[: end - start, env] = values[start:end]
+
+
+def _checked(source: Transitions, buffer: Any) -> Transitions:
+    """Return transitions with SB3's dones and timeouts; raise ValueError if they do not fit."""
+    missing = [name for name in FIELDS if name not in source]
+    if missing:
+        raise ValueError(f"demonstrations must have {FIELDS}, got none of {missing}")
+    n = len(source["rewards"])
+    for name in ("observations", "next_observations"):
+        _require_fit(name, source[name], buffer.observation_space, n)
+    _require_fit("actions", source["actions"], buffer.action_space, n)
+    for name in ("rewards", "terminations", "truncations"):
+        if np.size(source[name]) != n:
+            raise ValueError(f"{name} must be {n} numbers, got shape {np.shape(source[name])}")
+    infos = source.get("infos", {})
+    if not set(buffer.info_keys) <= set(infos):
+        raise ValueError(f"infos must have {buffer.info_keys}, got {[*infos]}")
+    terminations = np.asarray(source["terminations"], dtype=bool).reshape(n)
+    truncations = np.asarray(source["truncations"], dtype=bool).reshape(n) & ~terminations
+    dones, timeouts = (
+        (terminations | truncations).astype(np.float32),
+        truncations.astype(np.float32),
+    )
+    timeouts[-1:] = np.maximum(timeouts[-1:], 1 - dones[-1:])  # another source may follow
+    return {
+        "observations": _shaped(source["observations"], buffer.obs_shape),
+        "actions": np.asarray(source["actions"]).reshape(n, buffer.action_dim),
+        "rewards": np.asarray(source["rewards"], dtype=np.float32).reshape(n),
+        "next_observations": _shaped(source["next_observations"], buffer.obs_shape),
+        "dones": dones,
+        "timeouts": timeouts,
+        "infos": {key: np.asarray(infos[key]) for key in buffer.info_keys},
+    }
+
+
+def _require_fit(name: str, values: Any, space: spaces.Space[Any], n: int) -> None:
+    """Raise ValueError unless values are n elements of a space, by shape and type."""
+    if isinstance(space, spaces.Dict):
+        if not isinstance(values, Mapping) or not set(space.spaces) <= set(values):
+            raise ValueError(f"{name} must be a dict of {[*space.spaces]}, got {type(values)}")
+        for key, part in space.spaces.items():
+            _require_fit(f"{name}[{key!r}]", values[key], part, n)
+        return
+    array, shape = np.asarray(values), space.shape or ()
+    is_number = array.dtype.kind in ("biu" if np.dtype(space.dtype).kind in "iu" else "biuf")
+    if not is_number or array.shape not in ((n, *shape), (n, *(shape or (1,)))):
+        raise ValueError(
+            f"{name} must be {n} elements of {space}, got {array.dtype} of shape {array.shape}"
+        )
+
+
+def _shaped(values: Any, shape: Any) -> Any:
+    """Return observations in the shape in which SB3 stores them."""
+    if isinstance(shape, dict):
+        return {key: _shaped(values[key], part) for key, part in shape.items()}
+    return np.asarray(values).reshape(-1, *shape)
+
+
+def _stacked(values: Sequence[Any]) -> Any:
+    """Return single values, or dicts of them, as arrays."""
+    if isinstance(values[0], Mapping):
+        return {key: np.stack([value[key] for value in values]) for key in values[0]}
+    return np.stack(values)
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    """Return the concatenation of arrays, or of dicts of arrays."""
+    if isinstance(parts[0], Mapping):
+        return {key: _joined([part[key] for part in parts]) for key in parts[0]}
+    return np.concatenate(parts)
