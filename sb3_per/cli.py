@@ -56,17 +56,12 @@ _RL_ZOO_COMMANDS = {
     "push_to_hub": Command("upload a trained agent", "rl_zoo3.push_to_hub", None, _ZOO),
     "load_from_hub": Command("download a trained agent", "rl_zoo3.load_from_hub", None, _ZOO),
 }
-_EXPERIMENTS = "sb3_per.experiments"
 _OUR_COMMANDS = {
     "compare": Command(
         "compare variants: run them over environments and seeds, report on the runs",
-        f"{_EXPERIMENTS}.compare.command",
+        "sb3_per.compare.command",
         "main",
         (*_ZOO, "matplotlib", "scipy"),
-    ),
-    "bench": Command("measure what prioritization costs", f"{_EXPERIMENTS}.bench.command", "main"),
-    "cliffwalk": Command(
-        "rerun the paper's Figures 1 and 2", f"{_EXPERIMENTS}.cliffwalk.command", "main"
     ),
     "configs": Command("print the folder of our YAML files", "sb3_per.cli", "configs"),
 }

@@ -33,7 +33,7 @@ COLUMNS = ["environment", "variant", "seeds", "final", "final less", "P final"]
 COLUMNS += ["area", "area less", "P area", "reached", "steps to threshold", "steps/s"]
 
 _NOTES = f"""\
-- *final*: mean of a run's last {FINAL_EVALUATIONS} evaluations. *area*: mean of all of them. Both are
+- *final*: mean of the last {FINAL_EVALUATIONS} evaluations of a run. *area*: mean of all. Both are
   interquartile means over the seeds. Rows of an environment show returns; rows of *{ALL}* show
   scores, which are 0 for a random policy and 1 for a solved task.
 - *less*: difference from the baseline. *P*: probability that a run is better than a run of the
