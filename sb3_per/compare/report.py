@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 import matplotlib.style
 import numpy as np
 import pandas as pd
@@ -65,7 +67,7 @@ def write(results: Results, out: Path, variants: Sequence[str] = (), ending: str
     rows = table(suite, runs)
     write_figure(results, out / f"curves.{ending}", variants)
     write_file(out / "runs.csv", runs.to_csv(index=False).encode())
-    parts = [f"# {suite.name}", suite.about, _progress(results), _markdown(rows)]
+    parts = [f"# {suite.name}", suite.about, _progress(results), markdown(rows)]
     parts += [f"![Learning curves](curves.{ending})", _NOTES, _made_with(results, runs)]
     text = "\n\n".join(part for part in parts if part)
     write_file(out / "report.md", f"{text}\n".encode())
@@ -187,7 +189,8 @@ def _number(value: float, digits: int | None) -> str:
     return f"{round(value, digits) + 0.0:,.{digits}f}"  # + 0.0: no negative zero
 
 
-def _markdown(rows: pd.DataFrame) -> str:
+def markdown(rows: pd.DataFrame) -> str:
+    """Return a table in Markdown."""
     lines = [[*rows.columns], ["---"] * len(rows.columns), *rows.astype(str).to_numpy().tolist()]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -219,9 +222,7 @@ def write_figure(results: Results, file: Path, variants: Sequence[str] = ()) -> 
     shown = [name for name in suite.variants if name in variants or not variants]
     n_columns = min(3 if len(suite.environments) == 3 else 2, len(suite.environments))
     n_rows = math.ceil(len(suite.environments) / n_columns)
-    # The user's own style changes no figure, and $ in names is text.
-    style = {"text.parse_math": False, "svg.fonttype": "none", "svg.hashsalt": suite.name}
-    with matplotlib.style.context(["default", style]):
+    with own_style():
         figure = Figure((4.4 * n_columns, 3.1 * n_rows + 0.7), layout="constrained")
         panels = figure.subplots(n_rows, n_columns, squeeze=False).ravel()
         for panel, (name, environment) in zip(panels, suite.environments.items(), strict=False):
@@ -235,7 +236,17 @@ def write_figure(results: Results, file: Path, variants: Sequence[str] = ()) -> 
         figure.legend(handles, labels, loc="outside upper center", ncols=n_labels, frameon=False)
         figure.supxlabel("Environment steps", fontsize=10)
         figure.supylabel("Mean return of an evaluation", fontsize=10)
-        # Without a date: equal results give equal files.
+        save_figure(figure, file)
+
+
+def own_style() -> AbstractContextManager[None]:
+    """Return a context in which the user's own style changes no figure, and $ in names is text."""
+    return matplotlib.style.context(["default", {"text.parse_math": False}])
+
+
+def save_figure(figure: Figure, file: Path) -> None:
+    """Write a figure. Equal results give equal files, without dates and random identifiers."""
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": file.stem}):
         metadata = {"Date": None} if file.suffix == ".svg" else {}
         figure.savefig(file, dpi=150, metadata=metadata)
 
