@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from sb3_per.experiments.compare import suite_file
 
 import sb3_per
 from sb3_per import cli, zoo
-from sb3_per.experiments.compare import suite_file
 from sb3_per.zoo import recording as zoo_commands
 
 CHECKOUT = Path(__file__).parent.parent

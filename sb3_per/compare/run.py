@@ -5,6 +5,7 @@ import io
 import multiprocessing
 import os
 import signal
+import sys
 import tempfile
 import threading
 from collections import deque
@@ -95,7 +96,7 @@ def _failed(made: Finished, folder: Path, n_todo: int, n_finished: int) -> list[
             if read_result(folder, run) is None:
                 failed.append(run)
                 output = run_folder(folder, run) / OUTPUT
-                bar.write(f"{run} failed: {_last_line(output)} (all output: {output})")
+                bar.write(f"{run} failed: {_last_line(output)} (all output: {output})", sys.stderr)
             bar.update()
     return failed
 
@@ -129,8 +130,13 @@ def _build(run: Run) -> None:
 
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         run_folder(Path(folder), run).mkdir(parents=True)
-        model, _ = manager_of(run, Path(folder), "cpu").setup_experiment()
-        model.env.close()
+        manager = manager_of(run, Path(folder), "cpu")
+        create = manager.create_envs
+        with contextlib.ExitStack() as made:
+            manager.create_envs = lambda *args, **kwargs: made.enter_context(
+                contextlib.closing(create(*args, **kwargs))
+            )
+            model, _ = manager.setup_experiment()
     starts, steps = getattr(model, "learning_starts", 0), run.settings["steps"]
     if starts >= steps:
         raise ValueError(f"learning_starts must be below steps ({steps}), got {starts}")

@@ -8,7 +8,7 @@ weighted draws of both kinds of transitions balance (derivation in the first tes
 import numpy as np
 import pytest
 
-from sb3_per.experiments.cliffwalk.walk import (
+from benchmarks.cliffwalk.walk import (
     discount,
     stored_transitions,
     transitions,
