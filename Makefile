@@ -24,7 +24,7 @@ test: $(READY)
 
 # The tests that start Ray clusters on this machine.
 test-ray: $(READY)
-	$(VENV)/bin/python -m pytest -m cluster tests/experiments/test_ray.py
+	$(VENV)/bin/python -m pytest -m cluster tests/compare/test_ray.py
 
 # The fast tests with the oldest versions that pyproject.toml allows: Python 3.10 or 3.11.
 OLDEST := .venv-oldest

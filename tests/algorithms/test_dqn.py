@@ -8,6 +8,7 @@ import pytest
 import torch as th
 from builders import BOX, TWO_ACTIONS, fill, probabilities_in
 from gymnasium import spaces
+from sb3_per.prioritization.sampling import SampledSlots
 from stable_baselines3 import DQN, SAC, HerReplayBuffer
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
@@ -22,7 +23,6 @@ from sb3_per import (
     save_buffer,
     save_checkpoint,
 )
-from sb3_per.prioritization.sampling import SampledSlots
 
 SMALL = {"buffer_size": 200, "learning_starts": 20, "policy_kwargs": {"net_arch": [16]}}
 UNIFORM = {"replay_buffer_kwargs": {"alpha": 0.0}, "beta_initial": 0.0, "beta_final": 0.0}

@@ -16,10 +16,10 @@ from critics import (
     parameters,
     ready,
 )
+from sb3_per.prioritization.lap import LossAdjusted
 from stable_baselines3.common.env_util import make_vec_env
 
 from sb3_per import PERDQN, PERQRDQN, PERSAC, PERTD3, PERTQC, load_checkpoint, save_checkpoint
-from sb3_per.prioritization.lap import LossAdjusted
 
 LAP = {"prioritization": "lap", "alpha": 0.4, "prioritization_kwargs": {"threshold": 0.5}}
 NO_WEIGHTS = {"beta_initial": 0.0, "beta_final": 0.0}

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch as th
 from builders import BOX, DICT, TWO_ACTIONS, fill, probabilities_in
+from sb3_per.prioritization.sampling import SampledSlots
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.save_util import load_from_pkl, save_to_pkl
 
@@ -18,7 +19,6 @@ from sb3_per import PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
 from sb3_per.buffers.prioritized import OPTION_NAMES
 from sb3_per.prioritization.proportional import Proportional
 from sb3_per.prioritization.sampler import importance_weights
-from sb3_per.prioritization.sampling import SampledSlots
 
 # Distributions are measured by many batches without updates.
 pytestmark = pytest.mark.filterwarnings("ignore:10 batches were sampled")

@@ -5,10 +5,10 @@ import pytest
 import torch as th
 from builders import BOX, DICT, IMAGE, TWO_ACTIONS, fill
 from gymnasium import Env, spaces
+from sb3_per.buffers.n_step import n_step_windows
 from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-from sb3_per.buffers.n_step import n_step_windows
 from sb3_per.buffers.storage import SlotDictReplayBuffer, SlotReplayBuffer
 
 ENDS = {"done_at": {(3, 0), (9, 1), (13, 0)}, "truncated_at": {(5, 1), (7, 0), (15, 1)}}

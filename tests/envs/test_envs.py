@@ -10,11 +10,11 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
+from sb3_per.envs.blind_cliffwalk import NOISES, BlindCliffwalk, right_action
 from stable_baselines3.common import env_checker as sb3
 from stable_baselines3.common.env_util import make_vec_env
 
 from sb3_per.envs import registration
-from sb3_per.envs.blind_cliffwalk import NOISES, BlindCliffwalk, right_action
 
 RIGHT = (0, 1, 0, 1)  # worked out by hand for n = 4
 OPTIONS = [

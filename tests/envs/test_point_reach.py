@@ -6,10 +6,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
-from stable_baselines3.common import env_checker as sb3
-
 from sb3_per.envs.point_reach import PointReach
 from sb3_per.envs.registration import BIT_FLIPPING, POINT_REACH
+from stable_baselines3.common import env_checker as sb3
 
 
 @pytest.mark.parametrize("discrete", [False, True])

@@ -7,8 +7,9 @@ weighted draws of both kinds of transitions balance (derivation in the first tes
 
 import numpy as np
 import pytest
+from sb3_per.prioritization.sampling import SamplingScheme
 
-from sb3_per.experiments.cliffwalk.walk import (
+from benchmarks.cliffwalk.walk import (
     discount,
     stored_transitions,
     transitions,
@@ -16,7 +17,6 @@ from sb3_per.experiments.cliffwalk.walk import (
 )
 from sb3_per.prioritization.proportional import Proportional
 from sb3_per.prioritization.sampler import importance_weights
-from sb3_per.prioritization.sampling import SamplingScheme
 
 REWARDS = np.repeat([10.0, 0.0], [100, 900])
 

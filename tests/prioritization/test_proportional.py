@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from naive import NaiveProportional, drive_both
+from sb3_per.prioritization.sampling import SamplingScheme
 
 from sb3_per.prioritization.proportional import Proportional
-from sb3_per.prioritization.sampling import SamplingScheme
 
 N_SLOTS = 20
 ALL_SLOTS = np.arange(N_SLOTS)

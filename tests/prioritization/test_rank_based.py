@@ -4,9 +4,9 @@ from frequencies import SIGNIFICANCE, chi_square_p_value
 from hypothesis import given
 from hypothesis import strategies as st
 from naive import NaiveRanks, drive_both
+from sb3_per.prioritization.sampling import SamplingScheme
 
 from sb3_per.prioritization.rank_based import RankBased
-from sb3_per.prioritization.sampling import SamplingScheme
 
 N_SLOTS = 70
 EVERYONE = np.arange(N_SLOTS)

@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 import pytest
 from frequencies import SIGNIFICANCE, chi_square_p_value
-
 from sb3_per.prioritization.pending_updates import states_of_0_1_0
+
 from sb3_per.prioritization.sampler import PrioritizedSampler
 
 N = 40

@@ -5,8 +5,8 @@ import pytest
 from frequencies import SIGNIFICANCE, chi_square_p_value
 from hypothesis import given
 from hypothesis import strategies as st
-
 from sb3_per.prioritization.sampling import SamplingScheme
+
 from sb3_per.prioritization.sum_tree import SumTree
 
 ALL_SCHEMES = [SamplingScheme(*flags) for flags in itertools.product([True, False], repeat=2)]

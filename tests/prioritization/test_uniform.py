@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-
 from sb3_per.prioritization.sampling import SamplingScheme
-from sb3_per.prioritization.sum_tree import SumTree
 from sb3_per.prioritization.uniform import InsertedSlots, mix
+
+from sb3_per.prioritization.sum_tree import SumTree
 
 N = 100
 

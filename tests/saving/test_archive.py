@@ -9,10 +9,10 @@ import zipfile
 
 import numpy as np
 import pytest
-
-from sb3_per.saving import archive
 from sb3_per.saving.archive import Archive, write_archive
 from sb3_per.saving.atomic import new_file
+
+from sb3_per.saving import archive
 
 HEADER = {"format": "numbers", "version": 3, "seed": 2**127}
 MEMBERS = {"rows": np.arange(12.0).reshape(4, 3), "empty": np.zeros((0, 2)), "blob": b"bytes"}

@@ -11,6 +11,7 @@ import stored_buffers
 from builders import BOX, DICT, TWO_ACTIONS, fill, probabilities_in
 from checks import assert_same_batch, assert_same_buffer, check_valid
 from gymnasium import spaces
+from sb3_per.prioritization.lap import LossAdjusted
 
 from examples.custom_priorities import SeldomReplayed
 from sb3_per import (
@@ -22,7 +23,6 @@ from sb3_per import (
     save_buffer,
     save_checkpoint,
 )
-from sb3_per.prioritization.lap import LossAdjusted
 from sb3_per.prioritization.proportional import Proportional
 
 MEMORY_OPTIMISED = {"optimize_memory_usage": True, "handle_timeout_termination": False}

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from builders import BOX, DICT, IMAGE
 from gymnasium import spaces
-
 from sb3_per.saving.spaces import space_from_json, space_to_json
 
 
