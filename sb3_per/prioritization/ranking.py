@@ -246,7 +246,7 @@ def _remove(blocks: Blocks, slots: IntArray) -> None:
 
 
 @kernel
-def _touch(blocks: Blocks, block: int) -> float:
+def _touch(blocks: Blocks, block: int | np.int64) -> float:
     """Read a block, so that the cache misses of several blocks overlap (half the time)."""
     total = 0.0
     for i in range(0, WIDTH, 8):
@@ -261,7 +261,7 @@ def _place(blocks: Blocks, slots: IntArray, priorities: FloatArray) -> float:
     """Return a meaningless number, which keeps the compiler from dropping the reads."""
     touched = 0.0
     for i in range(len(slots)):
-        touched += _touch(blocks, max(np.int64(blocks.block_of[slots[i]]) - 1, 0))
+        touched += _touch(blocks, max(int(blocks.block_of[slots[i]]) - 1, 0))
     _remove(blocks, slots)
     positions = np.empty(len(slots), dtype=np.int64)
     for i in range(len(slots)):
