@@ -1,3 +1,5 @@
+"""The order of slots by priority, against a sorted list."""
+
 import pickle
 
 import numpy as np
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from naive import NaiveOrder
 
 from sb3_per.prioritization import rank_tree
-from sb3_per.prioritization.ranking import Ranking
+from sb3_per.prioritization.rank_tree import Ranking
 
 
 def check_valid(order):
@@ -72,7 +74,11 @@ def test_slots_are_in_the_order_of_a_sorted_list(given_operations):
         naive.place(slots, priorities)
 
     assert_same_order(order, naive)
+    if naive.slots:
+        assert order.largest_priority == naive.priorities[naive.slots[0]]
     check_valid(order)
+    order.clear()
+    assert_same_order(order, NaiveOrder(n_slots))
 
 
 PRIORITIES = {
@@ -86,7 +92,7 @@ PRIORITIES = {
 
 
 @pytest.mark.parametrize("kind", PRIORITIES)
-def test_order_and_invariants_hold_through_splits_and_new_layouts(kind):
+def test_order_and_invariants_hold_through_splits_and_rebuilds(kind):
     """Twelve thousand places among 3000 slots: two levels of inner nodes."""
     random = np.random.default_rng(0)
     order, naive = Ranking(3000), NaiveOrder(3000)
@@ -104,7 +110,7 @@ def test_order_and_invariants_hold_through_splits_and_new_layouts(kind):
     check_valid(order)
 
 
-def test_leaves_are_laid_out_anew_before_they_run_out(monkeypatch):
+def test_the_tree_is_rebuilt_before_its_leaves_run_out():
     """Slots that always move between two places leave emptied leaves behind."""
     random = np.random.default_rng(0)
     order = Ranking(2000)
@@ -115,13 +121,13 @@ def test_leaves_are_laid_out_anew_before_they_run_out(monkeypatch):
         order.place(slots, level + random.random(500))
         n_leaves.append(int(order._tree.state[rank_tree.N_LEAVES]))
 
-    assert (np.diff(n_leaves) < 0).any(), "never laid out anew: the test would show nothing"
+    assert (np.diff(n_leaves) < 0).any(), "never rebuilt: the test would show nothing"
     check_valid(order)
     ranks = order.ranks(slots)
     assert sorted(ranks) == list(range(500))
 
 
-def test_new_slots_at_the_top_fill_leaves():
+def test_insertions_at_the_front_fill_leaves():
     order = Ranking(48_000)
 
     order.place(np.arange(48_000), np.ones(48_000))
@@ -129,25 +135,7 @@ def test_new_slots_at_the_top_fill_leaves():
     assert order._tree.state[rank_tree.N_LEAVES] < 1.1 * 48_000 / rank_tree.WIDTH
 
 
-def test_the_largest_priority_is_that_of_rank_zero():
-    order = Ranking(10)
-    order.place(np.arange(3), np.array([2.0, 7.0, 5.0]))
-
-    assert order.largest_priority == 7.0
-
-
-def test_clearing_takes_out_all_slots():
-    order = Ranking(500)
-    order.place(np.arange(500), np.ones(500))
-
-    order.clear()
-
-    assert len(order) == 0
-    assert (order.ranks(np.arange(500)) == -1).all()
-    check_valid(order)
-
-
-def test_a_pickled_order_goes_on_as_before():
+def test_a_pickled_order_continues_on_its_cache_lines():
     random = np.random.default_rng(0)
     order = Ranking(500)
     order.place(np.arange(500), random.random(500))
@@ -156,20 +144,14 @@ def test_a_pickled_order_goes_on_as_before():
     for one in (order, restored):
         one.place(np.arange(100), np.linspace(0, 1, 100))
 
-    everyone = np.arange(500)
-    assert (restored.at(everyone) == order.at(everyone)).all()
+    all_slots = np.arange(500)
+    assert (restored.at(all_slots) == order.at(all_slots)).all()
     assert restored._tree.keys.ctypes.data % 64 == 0
     check_valid(restored)
 
 
-def test_at_most_forty_bytes_a_slot():
-    tree = Ranking(1_000_000)._tree
-
-    assert sum(array.nbytes for array in tree) <= 40 * 1_000_000
-
-
 @pytest.mark.parametrize("n_slots", [1000, 3000])
-def test_the_tree_is_built_again_after_n_slots_over_25_insertions_at_the_earliest(n_slots):
+def test_at_least_n_slots_over_25_insertions_come_before_a_rebuild(n_slots):
     """The worst case that is known: leaves filled from the front, then the fullest one is split."""
     ranking, in_use = Ranking(n_slots), rank_tree.N_LEAVES
     for slot in range(n_slots):
