@@ -154,7 +154,7 @@ class Buffers(stateful.RuleBasedStateMachine):
     def update(self, slots, data):
         n_slots = len(slots)
         td_errors = data.draw(st.lists(TD_ERRORS, min_size=n_slots, max_size=n_slots))
-        if any(slot >= self.naive.n_stored and not slot in self.naive.stale for slot in slots):
+        if any(slot >= self.naive.n_stored and slot not in self.naive.stale for slot in slots):
             with pytest.raises(ValueError, match="a slot must lie in"):
                 self.buffer.update_priorities(slots, td_errors)
             return
