@@ -2,6 +2,7 @@
 
 import pickle
 from copy import deepcopy
+from itertools import pairwise
 
 import gymnasium as gym
 import numpy as np
@@ -227,6 +228,24 @@ def test_frames_on_another_axis_than_stated_are_refused(frames, first):
 
     with pytest.raises(ValueError, match=f"the {'last' if first else 'first'} axis"):
         add(player, 9, buffer)
+
+
+def test_rows_that_fit_both_axes_are_stored_again_when_the_axis_is_known():
+    """A picture that scrolls diagonally, until something else comes from the right axis."""
+    places = np.arange(4)[:, None] + np.arange(8) // 2
+    stacks = [(step + places).astype(np.float32) for step in range(6)]
+    for step in range(6):
+        new = np.full((1, 8), 100 + step, dtype=np.float32)
+        stacks.append(np.concatenate([stacks[-1][1:], new]))
+    space = spaces.Box(-np.inf, np.inf, (4, 8), np.float32)
+    buffer = PrioritizedReplayBuffer(30, space, TWO_ACTIONS, "cpu", n_stack=4)
+
+    for now, then in pairwise(stacks):
+        buffer.add(now[None], then[None], *[np.zeros(1)] * 3, [{}])
+
+    assert (
+        buffer._get_samples(np.arange(11)).observations.tolist() == np.stack(stacks[:-1]).tolist()
+    )
 
 
 # Memory

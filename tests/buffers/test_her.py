@@ -212,16 +212,6 @@ def test_a_pickled_buffer_continues_with_the_same_batches():
             fill(one, 3, first=17, done_at=[(18, 0), (19, 1)])
 
 
-def test_reset_empties_the_buffer():
-    buffer = fill(make(10), 7, done_at=[(5, 0)])
-
-    buffer.reset()
-
-    assert sampleable(buffer) == set()
-    assert len(buffer) == buffer.n_sampleable == 0
-    assert sampleable(fill(buffer, 3, done_at=[(1, 0)])) == {0, 1}
-
-
 class Relabelling(PrioritizedHerReplayBuffer):
     """SB3's hooks, overridden."""
 
@@ -417,15 +407,3 @@ def test_an_algorithm_refuses_environments_without_goals_or_rewards(tmp_path):
     with pytest.raises(ValueError, match="compute_reward"):
         plain.use_replay_buffer(buffer)
     assert plain.replay_buffer is own
-
-
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("n_steps", {"n_steps": 3}),
-        ("optimize_memory_usage", {"optimize_memory_usage": True}),
-    ],
-)
-def test_an_algorithm_refuses_what_hindsight_replay_cannot_do(name, options):
-    with pytest.raises(ValueError, match=name):
-        model(**options)

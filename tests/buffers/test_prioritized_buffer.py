@@ -88,20 +88,6 @@ def test_every_stored_slot_is_sampled_and_no_other(n_rows, n_envs, share, priori
     assert slots_reached(buffer) == set(range(min(n_rows, 16) * n_envs))
 
 
-def test_every_row_and_env_has_its_own_priority_when_envs_do_not_divide_the_size():
-    buffer = make(3, size=10, n_envs=4, alpha=1.0)
-    assert buffer.n_slots == 8
-    wanted = np.arange(8, dtype=np.float64)
-    buffer.update_priorities(np.arange(8), wanted)
-
-    counts = np.zeros(8)
-    for _ in range(200):
-        np.add.at(counts, buffer.sample(28).slots, 1)
-
-    # 28 strata and priorities that add up to 28: each slot fills as many strata as its number says.
-    assert np.abs(counts / 200 - wanted).max() < 0.15
-
-
 @KINDS
 @pytest.mark.parametrize("n_rows", [5, 8, 9, 21])
 def test_the_write_head_of_memory_optimised_storage_has_probability_zero(n_rows, prioritization):
@@ -129,22 +115,6 @@ def test_a_uniform_share_of_1_samples_exactly_uniformly_whatever_is_missing(
     # As many strata as transitions: one sample of each.
     assert buffer.sample(len(expected)).slots.tolist() == expected.tolist()
     assert (buffer.probabilities(expected) == 1 / len(expected)).all()
-
-
-def test_extend_adds_what_as_many_adds_would():
-    extended, added = make(size=8), make(6, size=8)
-    rows = range(6)
-    extended.extend(
-        [np.array([[row, 0]], dtype=np.float32) for row in rows],
-        [np.array([[row + 1, 0]], dtype=np.float32) for row in rows],
-        [np.array([row % 2]) for row in rows],
-        [np.array([float(row)]) for row in rows],
-        [np.array([False]) for row in rows],
-        [[{}] for row in rows],
-    )
-
-    assert_same_buffer(extended, added)
-    assert extended.probabilities(np.arange(8)).tolist() == [1 / 6] * 6 + [0, 0]
 
 
 def test_an_interrupted_add_leaves_the_row_out():
@@ -188,28 +158,6 @@ def test_each_added_transition_is_inserted_once(monkeypatch):
 
 
 # Weights
-
-
-@KINDS
-@pytest.mark.parametrize("beta", [0.0, 0.4, 1.0])
-@pytest.mark.parametrize("normalization", ["batch", "buffer", "mean", "none"])
-@pytest.mark.parametrize("stratified", [True, False])
-def test_weights_follow_the_formula(beta, normalization, stratified, prioritization):
-    options = {"alpha": 0.7, "prioritization": prioritization, "stratified": stratified}
-    buffer = make(50, weight_normalization=normalization, beta=beta, **options)
-    td_errors = np.random.default_rng(0).permutation(50) - 20.5
-    buffer.update_priorities(np.arange(50), td_errors)
-    powers = (np.abs(td_errors) + 1e-6) ** 0.7
-    if prioritization == "rank":  # of two equal TD errors, the one given last comes first
-        powers[np.lexsort((-np.arange(50), -np.abs(td_errors)))] = np.arange(1, 51) ** -0.7
-    all_weights = (50 * powers / powers.sum()) ** -beta
-
-    batch = buffer.sample(16)
-
-    weights = all_weights[batch.slots]
-    divisors = {"batch": weights.max(), "buffer": all_weights.max(), "mean": weights.mean()}
-    expected = weights / divisors.get(normalization, 1.0)
-    np.testing.assert_allclose(batch.weights.flatten(), expected, rtol=1e-5)
 
 
 @KINDS
@@ -278,14 +226,6 @@ def test_td_errors_may_be_tensors_of_any_width(dtype):
     assert relative(buffer, [0, 1]).tolist() == [1, 2]
 
 
-def test_the_last_td_error_of_a_slot_counts():
-    buffer = make(10, alpha=1.0, eps=0.5)
-
-    buffer.update_priorities([3, 5, 3], [9.5, 1.5, 0.5])
-
-    np.testing.assert_allclose(relative(buffer, [0, 3, 5]), [1, 1, 2])
-
-
 def test_td_errors_of_slots_that_were_never_sampled_count():
     buffer = make(10, alpha=1.0, eps=0.5)
 
@@ -294,26 +234,6 @@ def test_td_errors_of_slots_that_were_never_sampled_count():
     buffer.update_priorities([5], [3.5])
 
     np.testing.assert_allclose(relative(buffer, [4, 5]), [1, 2])  # new ones enter with 2
-
-
-def test_an_empty_update_changes_nothing():
-    buffer = make(10)
-
-    buffer.update_priorities([], [])
-
-    assert (buffer.probabilities(np.arange(10)) == 1 / 10).all()
-
-
-def test_several_batches_may_be_sampled_before_an_update():
-    buffer = make(40, alpha=1.0, eps=1.0)
-    first, second = buffer.sample(8), buffer.sample(8)
-
-    buffer.update_priorities(second.slots, np.full(8, 4.0))
-    buffer.update_priorities(first.slots, np.full(8, 2.0))
-
-    expected = np.ones(40)
-    expected[second.slots], expected[first.slots] = 5, 3
-    np.testing.assert_allclose(relative(buffer, np.arange(40)), expected)
 
 
 BAD_UPDATES = [
@@ -457,17 +377,6 @@ def test_reset_empties_the_buffer_and_drops_td_errors_that_come_later():
             buffer.update_priorities([sampled[-1], slot], [1.0, 1.0])
     assert buffer.sample(3).observations[:, 0].sort()[0].tolist() == [0, 1, 2]
     check_valid(buffer)
-
-
-def test_a_buffer_that_was_emptied_by_reset_samples_what_was_added_since():
-    buffer = make(100, uniform_share=0.5)
-    buffer.sample(8)
-
-    buffer.reset()
-    fill(buffer, 10, first=1000)
-
-    assert slots_reached(buffer) == set(range(10))
-    assert buffer.sample(64).observations[:, 0].min() >= 1000
 
 
 # SB3's hooks

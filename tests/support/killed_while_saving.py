@@ -1,8 +1,8 @@
 """
 Kill -9 a training run that saves after every step, again and again, and go on from what is left.
 
-``python tests/support/killed_while_saving.py FOLDER N_KILLS`` tells how many kills left half a file. It
-goes on after N_KILLS until three did.
+``python tests/support/killed_while_saving.py FOLDER N_KILLS`` says how many kills left half a
+file. It goes on after N_KILLS until three did.
 """
 
 import os
