@@ -232,12 +232,12 @@ def test_frames_on_another_axis_than_stated_are_refused(frames, first):
 
 def test_rows_that_fit_both_axes_are_stored_again_when_the_axis_is_known():
     """A picture that scrolls diagonally, until something else comes from the right axis."""
-    places = np.arange(4)[:, None] + np.arange(8) // 2
+    places = np.arange(8)[:, None] / 2 + np.arange(8) // 2 + np.arange(8) % 2 / 4
     stacks = [(step + places).astype(np.float32) for step in range(6)]
     for step in range(6):
-        new = np.full((1, 8), 100 + step, dtype=np.float32)
-        stacks.append(np.concatenate([stacks[-1][1:], new]))
-    space = spaces.Box(-np.inf, np.inf, (4, 8), np.float32)
+        new = np.full((2, 8), 100 + step, dtype=np.float32)
+        stacks.append(np.concatenate([stacks[-1][2:], new]))
+    space = spaces.Box(-np.inf, np.inf, (8, 8), np.float32)
     buffer = PrioritizedReplayBuffer(30, space, TWO_ACTIONS, "cpu", n_stack=4)
 
     for now, then in pairwise(stacks):
