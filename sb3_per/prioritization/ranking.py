@@ -282,7 +282,8 @@ def _place(blocks: Blocks, slots: IntArray, priorities: FloatArray) -> float:
 def _slots_at(blocks: Blocks, ranks: IntArray) -> IntArray:
     slots = np.empty(len(ranks), dtype=np.int64)
     for i in range(len(ranks)):
-        rank, position = ranks[i], 0
+        # A rank may have gone since it was sampled, if another thread removes slots.
+        rank, position = min(ranks[i], blocks.state[N_ENTRIES] - 1), 0
         while rank >= blocks.groups[position // GROUP]:
             rank -= blocks.groups[position // GROUP]
             position += GROUP

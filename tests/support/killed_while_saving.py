@@ -1,8 +1,8 @@
 """
 Kill -9 a training run that saves after every step, again and again, and go on from what is left.
 
-``python tests/killed_while_saving.py FOLDER N_KILLS`` tells how many kills left half a file. It
-goes on after N_KILLS until three did.
+``python tests/support/killed_while_saving.py FOLDER N_KILLS`` says how many kills left half a
+file. It goes on after N_KILLS until three did.
 """
 
 import os
@@ -44,7 +44,7 @@ def main(folder, n_kills):
     moments = random.Random(0)
     model = make(kind=PERDQN, buffer_size=20_000, policy_kwargs={"net_arch": [64]}).learn(100)
     fill(model.replay_buffer, 20_000)
-    save_checkpoint(model, folder / "checkpoint_100_steps.ckpt")
+    save_checkpoint(model, folder / "rl_model_100_steps.ckpt")
     n_done = n_halves = 0
     # How many kills hit a save depends on the machine: with few, more kills follow.
     while n_done < n_kills or (n_halves < N_HALVES and n_done < 10 * n_kills):
