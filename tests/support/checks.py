@@ -18,7 +18,6 @@ def check_valid(buffer, finite=True):
     :param finite: Whether what is stored is finite, too.
     :raises AssertionError: if the buffer broke one of the promises.
     """
-    buffer.hand_over_new_rows()
     shares = buffer.prioritization.probabilities(np.arange(buffer.n_slots))
     drawable = np.arange(buffer.n_slots) < buffer.n_stored
     if isinstance(buffer, PrioritizedHerReplayBuffer):
@@ -36,7 +35,7 @@ def check_valid(buffer, finite=True):
 
 
 def check_proportional(prioritization):
-    tree = prioritization._tree
+    tree = prioritization.tree
     check_sums(tree)
     assert prioritization.largest_priority >= prioritization.initial_priority
     # Powers may round: the comparison is made with room for one unit in the last place or so.
@@ -50,8 +49,8 @@ def check_ranks(prioritization):
     assert ranks.tolist() == list(range(len(slots))), "ranks and order differ"
     assert (np.diff(priorities) <= 0).all(), "priorities are out of order"
     assert len(priorities) == 0 or priorities[0] <= prioritization.largest_priority
-    check_sums(prioritization._tree)
-    weights = prioritization._tree.leaf_weights
+    check_sums(prioritization.tree)
+    weights = prioritization.tree.leaf_weights
     expected = np.arange(1.0, len(slots) + 1) ** -prioritization.alpha
     # NumPy's power differs in the last place between one number and many.
     np.testing.assert_allclose(weights[: len(slots)], expected, rtol=1e-15)
@@ -83,8 +82,6 @@ def assert_same_batch(left, right):
 
 def assert_same_buffer(left, right):
     """What is stored in two buffers, and how it would be drawn, is the same bit by bit."""
-    left.hand_over_new_rows()
-    right.hand_over_new_rows()
     ours, theirs = left.storage(), right.storage()
     assert ours.keys() == theirs.keys()
     for name in ours:
