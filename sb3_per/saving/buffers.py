@@ -159,7 +159,11 @@ def _arguments_of(buffer: PrioritizedReplayBuffer) -> dict[str, Any]:
     """Return a buffer's arguments, except spaces, device, prioritization and beta."""
     arguments = buffer.arguments()
     own = arguments["prioritization_kwargs"]
-    if json.loads(as_json(own)) != own:
+    try:
+        stored = json.loads(json.dumps(own, default=_plain_number))
+    except (TypeError, ValueError):
+        stored = None
+    if stored != own:
         raise ValueError(
             "prioritization_kwargs must be what JSON can hold to be stored without pickle (no "
             f"tuples, no arrays, text as keys), got {own!r}"
@@ -285,6 +289,12 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biuf":
         return value.tolist()
     raise ValueError(f"only what JSON can hold can be stored, got {value!r}")
+
+
+def _plain_number(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError
 
 
 class Archive:
