@@ -349,6 +349,9 @@ def open_archive(path: str | os.PathLike[str], kind: str) -> Iterator[Archive]:
     """
     try:
         with zipfile.ZipFile(path) as members:
+            # zipfile raises many kinds of errors for compressed and encrypted members.
+            if any(each.compress_type or each.flag_bits & 1 for each in members.infolist()):
+                raise ValueError("its members must be stored as they are")
             header = json.loads(members.read(HEADER))
             if header["version"] != VERSION:
                 raise ValueError(
@@ -358,7 +361,7 @@ def open_archive(path: str | os.PathLike[str], kind: str) -> Iterator[Archive]:
             if header["format"] != kind:
                 raise ValueError(f"it holds a {header['format']}")
             yield Archive(header, members)
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError, PermissionError):
         raise
     # What zipfile, json, NumPy, gymnasium and SB3 raise for what they cannot read.
     except (
@@ -370,6 +373,7 @@ def open_archive(path: str | os.PathLike[str], kind: str) -> Iterator[Archive]:
         LookupError,
         MemoryError,
         NotImplementedError,
+        OSError,
         SyntaxError,
         TypeError,
         ValueError,
