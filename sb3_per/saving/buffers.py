@@ -148,7 +148,9 @@ def empty_buffer(
     kind = KINDS[header["kind"]]
     if kind is PrioritizedHerReplayBuffer:
         own["env"] = None
+    global_state = np.random.get_state()  # noqa: NPY002  # a buffer takes its seed from there
     buffer = kind(**own, **header["arguments"])
+    np.random.set_state(global_state)  # noqa: NPY002  # but this one has a stored generator
     if _name_of(buffer) != name:
         raise ValueError(f"this buffer needs prioritization={name}, got {_name_of(buffer)}")
     buffer.generator = generator_from(header["generator"])
