@@ -24,7 +24,6 @@ from sb3_per import (
     PrioritizedHerReplayBuffer,
     PrioritizedReplayBuffer,
 )
-from sb3_per.options import LAP
 
 
 class Mine(PrioritizedReplayBuffer):
@@ -101,6 +100,7 @@ def test_subclass_may_name_its_own_argument_as_an_option():
         ({"double_q": "no"}, "double_q"),
         ({"replay_buffer_kwargs": ["alpha"]}, "replay_buffer_kwargs must be a dict"),
         ({"options": {"beta": 1.2}}, "beta"),
+        ({"options": {"prioritization": "lap", "td_error_clip": "loss"}}, "LAP"),
         ({"options": {"n_steps": 3}}, "n_steps must be given to the algorithm"),
         ({"options": {"gamma": 0.99}}, "gamma must be given to the algorithm"),
         ({"replay_buffer_class": HerReplayBuffer}, "without goals"),
@@ -217,11 +217,6 @@ def test_lap_brings_its_huber_loss_and_other_priorities_have_the_bases(kind):
 def test_clip_at_the_loss_needs_a_huber_loss(kind):
     with pytest.raises(ValueError, match="td_error_clip"):
         make(kind, options={**PAPER, "td_error_clip": "loss"})
-
-
-def test_lap_cannot_be_clipped_at_its_own_threshold():
-    with pytest.raises(ValueError, match="LAP"):
-        make(options={**LAP, "td_error_clip": "loss"})
 
 
 # Beta

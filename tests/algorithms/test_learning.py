@@ -14,7 +14,6 @@ from models import (
     SQUARED,
     Point,
     all_equal,
-    critic_optimizer,
     each,
     is_discrete,
     logged,
@@ -25,7 +24,6 @@ from models import (
 from stable_baselines3 import DQN, SAC
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.noise import NormalActionNoise
-from stable_baselines3.common.vec_env import SubprocVecEnv, VecFrameStack, VecNormalize
 
 from sb3_per import (
     PERDDPG,
@@ -120,24 +118,6 @@ def test_metrics_are_those_of_the_batches(monkeypatch):
     assert {name: logged(model)[name] for name in expected} == pytest.approx(expected, rel=1e-5)
 
 
-def test_learning_in_subprocesses():
-    env = make_vec_env(lambda: Point(True), n_envs=2, vec_env_cls=SubprocVecEnv)
-    try:
-        assert make(PERDQN, env).learn(60)._n_updates > 0
-    finally:
-        env.close()
-
-
-def test_normalized_and_stacked_observations():
-    env = VecNormalize(VecFrameStack(make_vec_env(lambda: Point(True), n_envs=2), 3))
-    model = make(PERDQN, env).learn(100)
-
-    batch = model.replay_buffer.sample(8, env=model._vec_normalize_env)
-
-    stored = model.replay_buffer.observations.reshape(-1, 9)[batch.slots]
-    np.testing.assert_allclose(batch.observations, env.normalize_obs(stored), rtol=1e-6)
-
-
 @each(ACTORS)
 def test_options_of_actors_and_memory_optimized_storage(kind):
     shared = {"share_features_extractor": True} if kind is not PERCrossQ else {}
@@ -175,38 +155,6 @@ def test_networks_of_half_precision(kind):
     assert not all_equal(before, parameters(model))
 
 
-@ALL
-def test_another_optimizer(kind):
-    options = {"optimizer_class": th.optim.RMSprop, "optimizer_kwargs": {"alpha": 0.9}}
-
-    model = make(kind, policy_kwargs=options).learn(30)
-
-    assert type(critic_optimizer(model)) is th.optim.RMSprop
-    assert model._n_updates > 0
-
-
-@pytest.mark.parametrize(
-    ("options", "n_updates"),
-    [
-        ({"train_freq": 4, "gradient_steps": 1}, 20),
-        ({"train_freq": 4, "gradient_steps": -1}, 80),
-        ({"train_freq": (1, "episode"), "gradient_steps": 3}, 30),
-        ({"gradient_steps": 0}, 0),
-    ],
-)
-def test_number_of_updates_is_that_of_dqn(options, n_updates):
-    ours, theirs = (make(kind, **options).learn(100) for kind in (PERDQN, DQN))
-
-    assert ours._n_updates == theirs._n_updates == n_updates
-
-
-@pytest.mark.filterwarnings("ignore:rich is experimental")  # tqdm says so of its own bar
-def test_progress_bar_and_tensorboard(tmp_path):
-    make(tensorboard_log=str(tmp_path)).learn(60, progress_bar=True)
-
-    assert (tmp_path / "PERDQN_1").is_dir()
-
-
 def test_seed_decides_the_run():
     def after(seed, before, is_set_later=False):
         np.random.seed(before)  # noqa: NPY002  # where a buffer without a seed takes its own from
@@ -221,14 +169,6 @@ def test_seed_decides_the_run():
     assert all_equal(after(3, 0, is_set_later=True), after(3, 1, is_set_later=True))
 
 
-def test_tiny_weights_can_be_logged():
-    tiny = {"weight_normalization": "buffer", "td_error_clip": 1e-35, "alpha": 1.0, "eps": 1e-36}
-
-    model = make(options={**tiny, "uniform_share": 0.0, "beta": 1.0}).learn(60)
-
-    assert 0 <= logged(model)["train/effective_sample_size"] <= 1
-
-
 @pytest.mark.parametrize("kind", [DQN, SAC])
 def test_algorithms_of_sb3_may_use_the_buffer_and_warn_once(kind):
     env = Point(True) if kind is DQN else gym.make("Pendulum-v1")
@@ -237,16 +177,3 @@ def test_algorithms_of_sb3_may_use_the_buffer_and_warn_once(kind):
         make(kind, env, replay_buffer_class=PrioritizedReplayBuffer).learn(60)
 
     assert len(caught) == 1
-
-
-@pytest.mark.parametrize("n_updates", [0, 20])
-def test_dqn_warns_of_a_buffer_that_perdqn_has_trained_with(n_updates, tmp_path):
-    model = ready(make())
-    model.train(n_updates)
-    model.replay_buffer.sample(4)
-    model.save_replay_buffer(tmp_path / "buffer.pkl")
-    theirs = make(DQN)
-    theirs.load_replay_buffer(tmp_path / "buffer.pkl")
-
-    with pytest.warns(UserWarning, match="out of date"):
-        theirs.learn(60)

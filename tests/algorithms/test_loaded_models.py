@@ -6,7 +6,6 @@ import warnings
 
 import numpy as np
 import pytest
-import torch as th
 from builders import BOX, TWO_ACTIONS, fill, probabilities_in
 from goal_line import Line
 from models import ALL, PAIRS, Point, all_equal, is_discrete, make, parameters
@@ -232,15 +231,6 @@ def test_lap_of_another_buffer_brings_its_loss():
     changed_options(make(PERSAC, options=lap), model)
 
     assert model.loss_threshold == 0.5
-
-
-def test_device_is_that_of_the_model():
-    model, buffer = make(), make().replay_buffer
-    buffer.device = th.device("meta")
-
-    model.use_replay_buffer(buffer)
-
-    assert buffer.device == model.device
 
 
 def plain(**options):

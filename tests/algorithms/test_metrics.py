@@ -51,10 +51,3 @@ def test_moments_are_averaged_before_they_are_divided():
 def test_ratio_without_gradients_is_one():
     assert ratio_of([([0.0, 0.0], [1.0, 1.0])]) == 1.0
     assert ratio_of([([1.0, 2.0], [0.0, 0.0])]) == 1.0
-
-
-def test_training_keeps_the_averages_of_earlier_steps():
-    batch, other = ([1.0, 3.0], [1.0, 0.5]), ([2.0, 2.0], [1.0, 1.0])
-    before = averaged_moments((0.0, 0.0), [metrics_by_hand(*batch)])
-
-    assert ratio_of([batch, other]) == pytest.approx(ratio_of([other], before))
