@@ -4,6 +4,7 @@ import functools
 import inspect
 import io
 import pathlib
+import pickle
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
@@ -30,6 +31,16 @@ from sb3_per.buffers.her import PrioritizedHerReplayBuffer, require_compute_rewa
 from sb3_per.buffers.prioritized import PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
 from sb3_per.options import LAP, OPTION_NAMES, PAPER, beta_at
 from sb3_per.prioritization.proportional import LossAdjusted
+
+# What SB3 and pickle raise for a file that holds something else.
+_UNREADABLE = (
+    AssertionError,
+    AttributeError,
+    EOFError,
+    ImportError,
+    ValueError,
+    pickle.UnpicklingError,
+)
 
 SelfPrioritized = TypeVar("SelfPrioritized", bound="PrioritizedAlgorithm")
 
@@ -181,7 +192,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         try:
             super().load_replay_buffer(path, truncate_last_traj)
             loaded = self.replay_buffer
-        except (AssertionError, EOFError, ImportError, AttributeError, ValueError) as error:
+        except _UNREADABLE as error:
             raise ValueError(
                 f"{path} must be a file of save_replay_buffer, of this version of sb3-per "
                 f"(load_buffer reads files of save_buffer): {error}"
