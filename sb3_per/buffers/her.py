@@ -243,9 +243,7 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
             parts.append(self._get_virtual_samples(rows[n_real:], envs[n_real:], env))
         # Without discounts, since returns are of one step.
         fields: list[Any] = [_concatenated([part[i] for part in parts]) for i in range(5)]
-        batch = PrioritizedReplayBufferSamples._make([*fields, None, self._tensor(weights), slots])
-        self.last_batch = batch
-        return batch
+        return PrioritizedReplayBufferSamples._make([*fields, None, self._tensor(weights), slots])
 
     def _require_enough(self, batch_size: int) -> None:
         if self.n_sampleable == 0:
