@@ -1,4 +1,4 @@
-"""Classes of the user's own: subclasses of the algorithms and of the buffer."""
+"""Subclasses of the algorithms and of the buffer, and buffers that are deleted and loaded."""
 
 import numpy as np
 import pytest
@@ -92,3 +92,15 @@ def test_deleted_buffer_is_replaced_by_a_stored_one(tmp_path):
     model.use_replay_buffer(load_buffer(tmp_path / "buffer.npz"))
 
     assert model.learn(60, reset_num_timesteps=False).replay_buffer.size() == 120
+
+
+def test_buffer_is_loaded_as_it_was_stored(tmp_path):
+    model = make(PERDQN, "CartPole-v1").learn(150)
+    stored = {name: array.copy() for name, array in model.replay_buffer.storage().items()}
+    model.save_replay_buffer(tmp_path / "buffer")
+
+    model.replay_buffer = None
+    model.load_replay_buffer(tmp_path / "buffer")
+
+    loaded = model.replay_buffer.storage()
+    assert all(np.array_equal(loaded[name], stored[name]) for name in stored)

@@ -200,7 +200,10 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         buffer.device = self.device
         own = getattr(self, "replay_buffer", None)  # None if it was deleted
         is_elsewhere = self._last_obs is not None and buffer is not own
-        if ends_episodes and is_elsewhere:
+        is_hindsight = isinstance(buffer, PrioritizedHerReplayBuffer)
+        # Others are loaded as they were stored: with one-step returns, the marks change nothing.
+        needs_ends = buffer.n_steps > 1 or buffer.optimize_memory_usage or is_hindsight
+        if ends_episodes and is_elsewhere and needs_ends:
             buffer.end_episodes()
         if isinstance(buffer, PrioritizedHerReplayBuffer):
             buffer.continue_with(self.env)
