@@ -88,11 +88,18 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         constructor: Any = cls.__init__
         if constructor is OffPolicyAlgorithm.__init__:  # of a mixin, before an algorithm of SB3
             return
+        own: Any = vars(cls).get("__init__")
+        kinds = {each.kind for each in inspect.signature(constructor).parameters.values()}
+        takes_any = inspect.Parameter.VAR_KEYWORD in kinds  # what it passes on is checked there
 
         @functools.wraps(constructor)
         def construct(self: Any, *args: Any, **kwargs: Any) -> None:
-            refuse_misplaced(cls, kwargs)
-            constructor(self, *args, **kwargs)
+            if not takes_any:
+                refuse_misplaced(cls, kwargs)
+            if own is not None:
+                own(self, *args, **kwargs)
+            else:  # not `constructor`: a subclass may put another algorithm's class in between
+                super(cls, self).__init__(*args, **kwargs)
 
         cls.__init__ = construct  # type: ignore[method-assign]
 
@@ -244,8 +251,12 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         if self.env is not None:
             require_fitting_environments(type(buffer), buffer.n_stack, self.env)
         buffer.device = self.device
-        is_elsewhere = self._last_obs is not None and buffer is not self.replay_buffer
-        if ends_episodes and is_elsewhere:
+        own = getattr(self, "replay_buffer", None)  # None if it was deleted
+        is_elsewhere = self._last_obs is not None and buffer is not own
+        is_hindsight = isinstance(buffer, PrioritizedHerReplayBuffer)
+        # Others are loaded as they were stored: with one-step returns, the marks change nothing.
+        needs_ends = buffer.n_steps > 1 or buffer.optimize_memory_usage or is_hindsight
+        if ends_episodes and is_elsewhere and needs_ends:
             buffer.end_episodes()
         if isinstance(buffer, PrioritizedHerReplayBuffer):
             buffer.continue_with(self.env)

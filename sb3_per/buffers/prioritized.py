@@ -8,6 +8,7 @@ the slots, to ``update_priorities``. The sampler drops those that are stale: the
 overwritten in the meantime. The others become priorities, in the leaves of a sum tree.
 """
 
+import functools
 import os
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -192,6 +193,20 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         self.last_batch: PrioritizedReplayBufferSamples | None = None
         self._batches_without_update = 0
         self._compile()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Let ``last_batch`` be the batch that an overridden ``sample`` returns."""
+        super().__init_subclass__(**kwargs)
+        sample: Any = vars(cls).get("sample")
+        if sample is None:
+            return
+
+        @functools.wraps(sample)
+        def sample_and_remember(self: Any, *args: Any, **kwargs: Any) -> Any:
+            self.last_batch = sample(self, *args, **kwargs)
+            return self.last_batch
+
+        cls.sample = sample_and_remember  # type: ignore[method-assign]
 
     def _compile(self) -> None:
         """Compile all functions, or load them from numba's cache, so that no later call waits."""
