@@ -232,7 +232,7 @@ def test_clip_at_the_loss_needs_a_huber_loss(kind):
         (0.3, {100: 0.3, 200: 0.3, 400: 0.3}),
         (lambda remaining: 1 - remaining**2, {100: 1 - 0.75**2, 200: 0.75, 400: 1.0}),
     ],
-    ids=str,
+    ids=["rises", "falls", "200 steps", "800 steps", "constant", "function"],
 )
 def test_beta_follows_its_schedule(beta, expected):
     callback = Betas()
@@ -254,7 +254,9 @@ def test_beta_out_of_range_stops_training():
 
 
 @pytest.mark.parametrize(
-    ("beta", "last"), [((0.4, 1.0), 1.0), ((0.4, 1.0, 1000), 0.7), (lambda r: 1 - r, 1.0)], ids=str
+    ("beta", "last"),
+    [((0.4, 1.0), 1.0), ((0.4, 1.0, 1000), 0.7), (lambda r: 1 - r, 1.0)],
+    ids=["pair", "1000 steps", "function"],
 )
 def test_beta_never_falls_over_five_calls_of_learn(beta, last):
     model, betas = make(options={"beta": beta}), []

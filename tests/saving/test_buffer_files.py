@@ -11,7 +11,7 @@ from goal_line import GOAL_SPACE, goal_envs
 from gymnasium import spaces
 from own_prioritization import Storable
 
-from examples.custom_priorities import SeldomReplayed
+from examples.custom_priorities import RarelyReplayed
 from sb3_per import (
     PrioritizedDictReplayBuffer,
     PrioritizedHerReplayBuffer,
@@ -249,7 +249,7 @@ def with_bonus(bonus):
     ("buffer", "named"),
     [
         (lambda: MyBuffer(10, BOX, TWO_ACTIONS), "MyBuffer"),
-        (lambda: make(5, prioritization=SeldomReplayed), "SeldomReplayed"),
+        (lambda: make(5, prioritization=RarelyReplayed), "RarelyReplayed"),
         (lambda: make(5, prioritization=WithSet), "JSON"),
         (lambda: make(5, prioritization=WithObjects), "objects"),
         (lambda: with_bonus(np.ones(1)), "prioritization_kwargs"),

@@ -28,7 +28,7 @@ from stable_baselines3.common.vec_env import (
     VecNormalize,
 )
 
-from examples.custom_priorities import SeldomReplayed
+from examples.custom_priorities import RarelyReplayed
 from sb3_per import (
     PERDQN,
     PERSAC,
@@ -392,8 +392,8 @@ def with_changed_gamma():
         (lambda: make(kind=Unpicklable), "pickle"),
         (with_changed_gamma, "gamma"),
         (
-            lambda: make(kind=PERDQN, replay_buffer_kwargs={"prioritization": SeldomReplayed}),
-            "SeldomReplayed",
+            lambda: make(kind=PERDQN, replay_buffer_kwargs={"prioritization": RarelyReplayed}),
+            "RarelyReplayed",
         ),
         (
             lambda: models.make(PERDQN, Line(), options={"copy_info_dict": True}, **HER),
