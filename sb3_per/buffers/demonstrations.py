@@ -13,7 +13,7 @@ from stable_baselines3.common.save_util import load_from_pkl
 from stable_baselines3.common.type_aliases import PolicyPredictor
 
 from sb3_per._utils import require_whole
-from sb3_per.buffers.storage import STORAGE, rows_in_order
+from sb3_per.buffers.storage import STORAGE, SlotReplayBuffer, rows_in_order
 
 Transitions = dict[str, Any]  # arrays (n, ...), or dicts of arrays for Dict observations and infos
 
@@ -66,7 +66,8 @@ def transitions_of(source: Any) -> Transitions:
 
 def _of_buffer(buffer: ReplayBuffer) -> Transitions:
     """Return the transitions of SB3's buffer, one environment after the other."""
-    if getattr(buffer, "frames", None) is not None or getattr(buffer, "n_demonstration_rows", 0):
+    ours: Any = buffer
+    if isinstance(buffer, SlotReplayBuffer) and (ours.n_stack > 1 or ours.n_demonstration_rows > 0):
         raise ValueError("a buffer with n_stack or with demonstrations cannot be a source")
     rows, next_observations, next_rows = rows_in_order(buffer)
     ends = buffer.timeouts[rows] > 0

@@ -117,8 +117,9 @@ class SlotReplayBuffer(ReplayBuffer):
         self.observation_space = space
         self.obs_shape = get_obs_shape(space)  # type: ignore[assignment]  # of SB3
         in_memory = sum(getattr(self, name).nbytes for name in ("actions", "rewards", "dones"))
-        in_files = self.storage_dir is not None
-        zeros: Callable[..., NDArray[Any]] = FileArrays(self.storage_dir) if in_files else np.zeros
+        zeros: Callable[..., NDArray[Any]] = np.zeros
+        if self.storage_dir is not None:
+            zeros = FileArrays(self.storage_dir)
         if self.n_stack > 1:
             del self.observations, self.next_observations
             self.frames = FrameStore(
