@@ -16,7 +16,7 @@ def test_the_planner_reaches_every_goal_and_the_agent_learns_from_it(capsys, mon
     assert not found["truncations"].any()
     assert (found["rewards"] > 0).sum() == 5
     monkeypatch.setattr(demonstrations, "success_rate", lambda model: 0.5)
-    assert demonstrations.main(steps=1100, n_episodes=2) == 0.5
+    assert demonstrations.main(steps=600, n_episodes=2) == 0.5
     assert "demonstrations: 50% reach the goal" in capsys.readouterr().out
 
 

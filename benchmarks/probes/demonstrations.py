@@ -59,7 +59,7 @@ def read() -> list[dict[str, object]]:
 def main(steps: int, seeds: int, jobs: int) -> None:
     rows = read()
     done = {(row["variant"], row["seed"]) for row in rows}
-    left = [(name, seed) for seed in range(seeds) for name in VARIANTS if (name, seed) not in done]
+    left = [(name, seed) for name in VARIANTS for seed in range(seeds) if (name, seed) not in done]
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
         for each in as_completed([pool.submit(run, *which, steps) for which in left]):
             rows.append(each.result())
@@ -73,7 +73,7 @@ def main(steps: int, seeds: int, jobs: int) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=20_000)
+    parser.add_argument("--steps", type=int, default=10_000)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=2)
     main(**vars(parser.parse_args()))
