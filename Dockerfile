@@ -1,7 +1,8 @@
 # sb3-per with RL-Zoo, Ray and Atari, for all nodes of a cluster. Build it in a clone:
 #
 #     docker build -t sb3-per .
-#     docker run --rm --shm-size=1g sb3-per sb3-per compare run smoke --engine ray
+#     docker run --rm --shm-size=1g sb3-per \
+#         sb3-per compare run --env CartPole-v1 --algos dqn per_dqn --steps 2000 --engine ray
 #
 FROM python:3.11-slim
 

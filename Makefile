@@ -24,7 +24,7 @@ test: $(READY)
 
 # The tests that start Ray clusters on this machine.
 test-ray: $(READY)
-	$(VENV)/bin/python -m pytest -m cluster tests/experiments/test_ray.py
+	$(VENV)/bin/python -m pytest -m cluster tests/compare/test_ray.py
 
 # The fast tests with the oldest versions that pyproject.toml allows: Python 3.10 or 3.11.
 OLDEST := .venv-oldest
@@ -38,12 +38,10 @@ $(OLDEST)/.ready: pyproject.toml constraints-oldest.txt
 	$(OLDEST)/bin/python -m pip install --quiet --editable ".[test]" --constraint constraints-oldest.txt
 	touch $@
 
-# Random operations on the buffers, compared with a slow model, and changed files: many more than the tests take.
+# Random operations on the buffers, compared with a slow model: many more than the tests take.
 STEPS ?= 1000000
-CASES ?= 10000
 soak: $(READY)
-	STATE_MACHINE_STEPS=$(STEPS) FUZZ_CASES=$(CASES) $(VENV)/bin/python -m pytest \
-		tests/buffers/test_state_machine.py tests/saving/test_crafted_files.py
+	STATE_MACHINE_STEPS=$(STEPS) $(VENV)/bin/python -m pytest tests/buffers/test_state_machine.py
 
 # Format, lint, types and layers.
 check: $(READY)

@@ -17,7 +17,7 @@ author = "sb3-per contributors"
 release = version = sb3_per.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
-exclude_patterns = ["_build", "results/*/*/*/*", "results/from_scratch"]
+exclude_patterns = ["_build"]
 myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath", "fieldlist"]
 myst_heading_anchors = 3
 # [DQN](sb3:modules/dqn.html) links into SB3's documentation; no inventory has to be downloaded.
@@ -30,7 +30,6 @@ myst_url_schemes = {
     "sb3": SB3 + "{{path}}#{{fragment}}",
     "contrib": CONTRIB + "{{path}}#{{fragment}}",
 }
-suppress_warnings = ["myst.header"]  # what `compare report` writes leaves levels of headings out
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # the signature's defaults say most; types stand in the source

@@ -25,8 +25,6 @@ SETTINGS = {
 }
 REPLAY = {**PAPER, "beta": 0.4, "weight_normalization": "mean"}
 VARIANTS = {"proportional": (0.99, {}), "rank": (0.995, {"prioritization": "rank", "alpha": 0.7})}
-
-
 BEST = Path("runs/cartpole")
 
 

@@ -1,4 +1,4 @@
-"""A callback that checks the buffer during training, for those who change the buffer's code."""
+"""A callback that checks the buffer during training, for people who change the buffer's code."""
 
 import numpy as np
 from stable_baselines3.common.callbacks import BaseCallback
@@ -11,7 +11,7 @@ class CheckBuffer(BaseCallback):
         super().__init__()
         self.check_freq, self.n_checks = check_freq, 0
 
-    def _on_rollout_start(self) -> None:  # all that was seen is stored and learned from
+    def _on_rollout_start(self) -> None:  # no transition is on its way
         if self.n_calls % self.check_freq == 0:
             check(self.model.replay_buffer)
             self.n_checks += 1

@@ -1,4 +1,4 @@
-"""A prioritization of your own: TD errors, and a bonus for what was seldom replayed."""
+"""A prioritization of your own: TD errors, and a bonus for rarely replayed transitions."""
 
 import numpy as np
 from stable_baselines3.common.evaluation import evaluate_policy
@@ -7,12 +7,12 @@ from sb3_per import PERDQN
 from sb3_per.prioritization.proportional import Proportional
 
 
-class SeldomReplayed(Proportional):
+class RarelyReplayed(Proportional):
     """
-    Priority abs(TD error) + 1 / sqrt(number of replays), so rarely replayed ones are sampled more.
+    The priority is abs(TD error) + 1 / sqrt(number of replays).
 
-    Inheriting is not needed: ``sb3_per.prioritization.base.Prioritization`` lists the methods. For
-    ``save_buffer`` and checkpoints, define ``state`` and ``restore`` with ``n_replays``, too.
+    Inheriting is not needed: ``sb3_per.prioritization.proportional.Prioritization`` lists the
+    methods. For ``save_buffer`` and checkpoints, define ``state`` and ``restore``, too.
     """
 
     def __init__(self, n_slots, **options):
@@ -29,7 +29,7 @@ class SeldomReplayed(Proportional):
 
 
 def main(total_timesteps: int = 10_000) -> None:
-    options = {"replay_buffer_kwargs": {"prioritization": SeldomReplayed}, "train_freq": 1}
+    options = {"replay_buffer_kwargs": {"prioritization": RarelyReplayed}, "train_freq": 1}
     options |= {"target_update_interval": 200, "exploration_fraction": 0.3}
     model = PERDQN("MlpPolicy", "CartPole-v1", learning_rate=1e-3, seed=0, **options)
     mean, _ = evaluate_policy(model.learn(total_timesteps), model.get_env())

@@ -1,4 +1,4 @@
-"""Flip bits until all are one: the agent also learns from the goals that it reached by chance."""
+"""Flip bits until all are one, with hindsight replay: reached states become goals."""
 
 import argparse
 

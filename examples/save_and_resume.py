@@ -1,4 +1,4 @@
-"""Save a run with its priorities, load it, and see that it goes on as if nothing had happened."""
+"""Save a run with its priorities, load it, and check that it continues as if uninterrupted."""
 
 import tempfile
 from pathlib import Path
@@ -27,7 +27,7 @@ def main(total_timesteps: int = 2000) -> None:
     same = all(th.equal(left, right) for left, right in pairs)
     print(f"weights after 10 more gradient steps: {'the same' if same else 'different'}")
 
-    # SB3 counts all steps as one training now, so beta falls back at first and rises again.
+    # Beta has reached its last value, and does not fall when the training continues.
     resumed.learn(total_timesteps, reset_num_timesteps=False)
     print(f"{resumed.num_timesteps} steps in all, beta {resumed.replay_buffer.beta:.2f}")
 

@@ -5,16 +5,6 @@ Importing this module registers them, so ``gym.make("sb3_per.envs:sb3_per/BlindC
 works.
 """
 
-from collections.abc import Callable
-from typing import Any, Literal
-
-import gymnasium as gym
-import numpy as np
-from gymnasium import spaces
-from numpy.typing import NDArray
-
-from sb3_per._utils import require_number, require_one_of, require_whole
-
 BLIND_CLIFFWALK = "sb3_per/BlindCliffwalk-v0"
 BLIND_CLIFFWALK_6 = "sb3_per/BlindCliffwalk6-v0"
 POINT_REACH = "sb3_per/PointReach-v0"
@@ -30,6 +20,33 @@ ENTRY_POINTS = {
 # RL-Zoo does not evaluate with the `env_kwargs` of a YAML file, so names stand for them.
 KWARGS = {BLIND_CLIFFWALK_6: {"n": 6}}
 
+
+# Above the imports: if this module is imported before gymnasium, gymnasium before 1.0 looks for
+# this function while the module is half imported.
+# ruff: noqa: E402
+def register() -> None:
+    """
+    Enter our environments, and SB3's BitFlippingEnv, into gymnasium's registry.
+
+    A second call changes nothing. Gymnasium before 1.0 calls this function in the middle of its own
+    import (a plugin entry point). Later versions have no plugins: importing this module calls it.
+    """
+    from gymnasium.envs.registration import register, registry
+
+    for name, entry_point in ENTRY_POINTS.items():
+        if name not in registry:
+            register(name, entry_point=entry_point, kwargs=KWARGS.get(name, {}))
+
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from sb3_per._utils import require_number, require_one_of, require_whole
 
 # Noise with mean 0 and standard deviation 1. The skewed kind is 3 one time in ten and -1/3
 # otherwise: its large TD errors are rare and mean nothing, but prioritization prefers them.
@@ -190,21 +207,6 @@ class PointReach(gym.Env[Observation, Any]):
             "achieved_goal": self._place.copy(),
             "desired_goal": self._goal.copy(),
         }
-
-
-def register() -> None:
-    """
-    Enter our environments, and SB3's BitFlippingEnv, into gymnasium's registry.
-
-    A second call changes nothing. Gymnasium before 1.0 calls this function in the middle of its own
-    import (a plugin entry point). Later versions have no plugins: importing this module calls it.
-    """
-    # Imported here, since gymnasium before 1.0 imports this module in the middle of its own import.
-    from gymnasium.envs.registration import register, registry
-
-    for name, entry_point in ENTRY_POINTS.items():
-        if name not in registry:
-            register(name, entry_point=entry_point, kwargs=KWARGS.get(name, {}))
 
 
 register()

@@ -9,8 +9,6 @@ import numpy as np
 
 from sb3_per._utils import require_number, require_one_of, require_whole
 
-# A number; (first, last), linear over the training; (first, last, n_steps), linear over so many
-# steps; or a function of the remaining progress, which falls from 1 to 0, as SB3's schedules are.
 Beta = float | Sequence[float] | Callable[[float], float]
 
 # TD errors come from float32 networks. The bound keeps every sum of priorities below what float64
@@ -50,27 +48,35 @@ class PrioritizationOptions:
         methods of ``sb3_per.prioritization.proportional.Prioritization``.
     :param prioritization_kwargs: Options of that class alone, such as LAP's ``threshold``.
     :param alpha: How much prioritization, in [0, 1]; 0 is uniform sampling.
-    :param beta: Exponent of the importance-sampling weights, in [0, 1]: a number; a pair (first,
-        last), linear over the training; (first, last, n_steps), linear over so many steps; or a
-        function of the remaining progress, which falls from 1 to 0. Only an algorithm changes it
-        during training: a buffer on its own keeps the first value.
+    :param beta: Exponent of the importance-sampling weights, in [0, 1]: a number; (first, last),
+        linear over the training; (first, last, n_steps), linear over so many steps; or a function
+        of the remaining progress, which falls from 1 to 0. Only an algorithm changes it during
+        training: a buffer on its own keeps the first value.
     :param eps: Added to abs(TD error) so that every transition can be sampled, > 0.
     :param td_error_clip: Upper bound of abs(TD error), before eps; None for no bound. In an
-        algorithm's ``replay_buffer_kwargs``, ``"loss"`` is the threshold of its Huber loss.
-    :param uniform_share: The part of each batch that is sampled uniformly, in [0, 1].
+        algorithm's ``replay_buffer_kwargs``, ``"loss"`` stands for the threshold of its Huber loss;
+        a loss without a threshold needs a number.
+    :param uniform_share: The part of each batch that is sampled uniformly, in [0, 1]; needs
+        ``replacement=True``. The weights use the probability under the mixture, P(i) = share / N +
+        (1 - share) p_i^alpha / sum, so without normalization they are at most share^-beta.
     :param initial_priority: Priority of the first transitions, until a TD error is known, > 0.
-    :param new_priority: New transitions get the largest priority ever seen (``"max_seen"``) or the
-        largest one stored now (``"max_stored"``).
+    :param new_priority: New transitions get the largest priority ever seen (``"max_seen"``, the
+        paper's algorithm 1), or the largest priority stored now (``"max_stored"``). That includes
+        the transitions that they overwrite, except with hindsight replay and
+        ``optimize_memory_usage``.
     :param weight_normalization: Divide the weights by the largest of the ``"batch"``, by the
-        largest that any transition in the ``"buffer"`` could have, by the ``"mean"`` of the batch,
-        or not at all (``"none"``).
+        largest that any stored transition could have (``"buffer"``), by the ``"mean"`` of the
+        batch, or not at all (``"none"``). ``"buffer"`` can stop learning as beta nears 1: one
+        transition with a TD error near 0 makes all other weights vanish.
     :param demonstration_share: The part of each batch that is sampled uniformly from demonstrations
-        if there are any, in [0, 1] (Ball et al. 2023, https://arxiv.org/abs/2302.02948: 0.5).
-    :param demonstration_bonus: Added to abs(TD error) of demonstrations, >= 0 (Hester et al. 2018,
-        https://arxiv.org/abs/1704.03732).
+        if there are any, in [0, 1] (Ball et al. 2023, https://arxiv.org/abs/2302.02948: 0.5). The
+        weights use the probability under the mixture.
+    :param demonstration_bonus: Added to abs(TD error) of demonstrations, before the clip, >= 0
+        (Hester et al. 2018, https://arxiv.org/abs/1704.03732).
     :param stratified: True: one sample from each of B equal slices of the probability. False: B
         independent samples.
-    :param replacement: Whether a batch may hold a transition twice.
+    :param replacement: Whether a batch may hold a transition twice. If not, weights come from the
+        probability of being in the batch; see ``sb3_per.prioritization.sum_tree.SamplingScheme``.
     :raises ValueError: for an option out of its range.
     """
 

@@ -13,7 +13,7 @@ settings.load_profile("sb3-per")
 th.set_num_threads(1)
 
 # RL-Zoo needs gymnasium 1.0, and make test-oldest goes below that.
-_OF_RL_ZOO = ["experiments/test_compare*.py", "experiments/test_ray.py", "test_cli.py", "zoo/*.py"]
+_OF_RL_ZOO = ["benchmarks/*.py", "compare/*.py", "test_cli.py", "test_zoo.py"]
 collect_ignore_glob = [] if find_spec("rl_zoo3") else _OF_RL_ZOO
 
 

@@ -13,8 +13,6 @@ import yaml
 
 import sb3_per
 from sb3_per import cli, zoo
-from sb3_per.experiments.compare import suite_file
-from sb3_per.zoo import recording as zoo_commands
 
 CHECKOUT = Path(__file__).parent.parent
 TRAINED = ("--algo", "per_dqn", "--env", "CartPole-v1", "--device", "cpu")
@@ -34,19 +32,16 @@ def output_of(process):
     return printed
 
 
-def train(folder, *arguments, **variables):
-    return start(folder, "train", *TRAINED, *arguments, **variables)
-
-
-def run_here(monkeypatch, folder, *arguments):
+@pytest.fixture
+def run_here(monkeypatch):
     """Run a command in this process, which has imported RL-Zoo already."""
-    monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "argv", [])
-    cli.main([*map(str, arguments)])
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    return lambda *arguments: cli.main([*map(str, arguments)])
 
 
-def used_configuration(folder, run=RUN):
-    return yaml.load((folder / run / "CartPole-v1" / "config.yml").read_text(), yaml.UnsafeLoader)
+def used_configuration(run):
+    return yaml.load((run / "CartPole-v1" / "config.yml").read_text(), yaml.UnsafeLoader)
 
 
 # One process of pytest-xdist trains the agent of `trained`, and has all tests that look at it.
@@ -58,91 +53,90 @@ def trained(tmp_path_factory):
     """A folder with a run of 1500 steps, evaluated twice, and what it printed."""
     folder = tmp_path_factory.mktemp("trained")
     options = ("--eval-freq", 700, "--eval-episodes", 2, "--save-replay-buffer", "-P")
-    return folder, output_of(train(folder, "-n", 1500, *options))
+    return folder, output_of(start(folder, "train", *TRAINED, "-n", 1500, *options))
 
 
-def test_help_lists_every_command_with_a_line_each(capsys):
+def test_help_lists_every_command_in_80_columns(capsys):
     with pytest.raises(SystemExit, match="0"):
         cli.main(["--help"])
 
-    lines = [line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()]
-    for name, command in cli.COMMANDS.items():
-        assert [name, command.help] in lines
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    entries = [line.split(maxsplit=1) for line in lines]
+    assert all([name, command.help] in entries for name, command in cli.COMMANDS.items())
 
 
-def test_the_version_is_told(capsys):
+def test_version_is_printed(capsys):
     with pytest.raises(SystemExit, match="0"):
         cli.main(["--version"])
 
     assert capsys.readouterr().out == f"{sb3_per.__version__}\n"
 
 
-def test_no_command_is_answered_with_what_is_missing(capsys):
+@pytest.mark.parametrize(("arguments", "named"), [([], "COMMAND"), (["trian"], "'trian'")])
+def test_missing_or_unknown_command_is_refused(arguments, named, capsys):
     with pytest.raises(SystemExit, match="2"):
-        cli.main([])
+        cli.main(arguments)
 
-    assert capsys.readouterr().err.endswith("arguments are required: COMMAND\n")
-
-
-def test_an_unknown_command_is_answered_with_the_known_ones(capsys):
-    with pytest.raises(SystemExit, match="2"):
-        cli.main(["trian"])
-
-    assert "'trian' (choose from" in capsys.readouterr().err
+    assert named in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", [n for n, c in cli.COMMANDS.items() if c.needs])
-def test_a_missing_package_is_named_with_the_install_that_brings_it(monkeypatch, name):
+def test_missing_package_is_named_with_its_extra(monkeypatch, name):
     last = cli.COMMANDS[name].needs[-1]
     find = cli.importlib.util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda n: None if n == last else find(n))
-    ran = []
-    monkeypatch.setattr(zoo, "register", lambda: ran.append("register"))
 
-    with pytest.raises(SystemExit) as exit_:
+    with pytest.raises(SystemExit, match=rf"(?s){last}.*sb3-per\[{cli.EXTRAS[last]}\]"):
         cli.main([name])
 
-    extra = cli.EXTRAS[last]
-    remedy = f'pip install "sb3-per[{extra}]"\n(in a clone: pip install ".[{extra}]")'
-    assert str(exit_.value) == f"sb3-per {name} needs the package {last}: {remedy}"
-    assert not ran
+
+def test_train_reads_our_file_unless_the_user_names_one(monkeypatch, run_here):
+    read = []
+    monkeypatch.setattr("rl_zoo3.train.train", lambda: read.append(sys.argv[1:]))
+    ours = ["-conf", str(zoo.config_file("per_dqn"))]
+
+    for algorithm in (["--algo", "per_dqn"], ["--algo=per_dqn"], ["--al=per_dqn"]):
+        run_here("train", *algorithm, "-conf", "mine.yml")  # argparse takes the last one
+        assert read.pop() == [*ours, *algorithm, "-conf", "mine.yml"]
+    for theirs in (["--algo", "dqn"], []):
+        run_here("train", *theirs)
+        assert read.pop() == theirs
 
 
-def arguments_of_train(monkeypatch, *arguments):
-    """What RL-Zoo's ``train`` would read."""
-    monkeypatch.setattr(sys, "argv", [])
-    monkeypatch.setattr("rl_zoo3.train.train", lambda: None)
-    cli.main(["train", *arguments])
-    return sys.argv[1:]
-
-
-@pytest.mark.parametrize("spelling", [["--algo", "per_dqn"], ["--algo=per_dqn"], ["--al=per_dqn"]])
-def test_our_file_comes_first_so_that_the_users_wins(monkeypatch, spelling):
-    read = arguments_of_train(monkeypatch, *spelling, "-conf", "mine.yml")
-
-    assert read == ["-conf", str(zoo.config_file("per_dqn")), *spelling, "-conf", "mine.yml"]
-
-
-def test_other_algorithms_keep_rl_zoos_file(monkeypatch):
-    assert arguments_of_train(monkeypatch, "--algo", "dqn") == ["--algo", "dqn"]
-    assert arguments_of_train(monkeypatch) == []
-
-
-def test_configs_tells_where_the_files_are(capsys):
-    cli.main(["configs"])
+def test_configs_prints_the_folder_of_our_files(capsys, run_here):
+    run_here("configs")
 
     folder = Path(capsys.readouterr().out.strip())
     assert {"per_dqn.yml", "per_dqn_rank.yml"} <= {path.name for path in folder.iterdir()}
 
 
+MODULE = """
+import gymnasium
+gymnasium.register("MyPole-v0", "gymnasium.envs.classic_control:CartPoleEnv", max_episode_steps=9)
+"""
+
+
+def test_gym_packages_finds_a_module_in_the_current_folder(
+    tmp_path, monkeypatch, run_here, own_registry
+):
+    (tmp_path / "module_with_my_pole.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if each not in ("", ".")])
+
+    options = ("--gym-packages", "module_with_my_pole", "-n", 20, "--eval-freq", -1)
+    run_here("train", "--algo", "per_dqn", "--env", "MyPole-v0", *options, "--device", "cpu")
+
+    assert (tmp_path / "logs" / "per_dqn" / "MyPole-v0_1" / "MyPole-v0.zip").exists()
+
+
 @pytest.mark.slow
 @LOOKS_AT_THE_AGENT
-def test_training_uses_our_file_and_leaves_a_whole_run_folder(trained):
+def test_train_uses_our_file_and_fills_a_run_folder(trained):
     folder, printed = trained
 
     ours = yaml.safe_load(zoo.config_file("per_dqn").read_text())["CartPole-v1"]
-    assert dict(used_configuration(folder)) == ours
-    assert "train/" in printed
+    assert dict(used_configuration(folder / RUN)) == ours
     assert "effective_sample_size" in printed
     for name in ("CartPole-v1.zip", "best_model.zip", "replay_buffer.pkl", "CartPole-v1/args.yml"):
         assert (folder / RUN / name).stat().st_size > 0
@@ -153,11 +147,11 @@ def test_training_uses_our_file_and_leaves_a_whole_run_folder(trained):
 @LOOKS_AT_THE_AGENT
 @pytest.mark.filterwarnings("ignore")  # RL-Zoo's own
 @pytest.mark.parametrize("which", [[], ["--load-best"]])
-def test_enjoy_plays_what_was_trained(trained, which, monkeypatch, capsys):
-    folder, _ = trained
+def test_enjoy_plays_a_trained_agent(trained, which, monkeypatch, run_here, capsys):
+    monkeypatch.chdir(trained[0])
     common = ("--algo", "per_dqn", "--env", "CartPole-v1", "-f", "logs", "--exp-id", 1)
 
-    run_here(monkeypatch, folder, "enjoy", *common, *which, "--no-render", "-n", 600)
+    run_here("enjoy", *common, *which, "--no-render", "-n", 600)
 
     assert "Mean reward: " in capsys.readouterr().out
 
@@ -165,58 +159,55 @@ def test_enjoy_plays_what_was_trained(trained, which, monkeypatch, capsys):
 @pytest.mark.slow
 @LOOKS_AT_THE_AGENT
 @pytest.mark.filterwarnings("ignore")  # RL-Zoo's own
-def test_a_best_model_continues_with_options_of_the_command_line(trained, monkeypatch, capsys):
-    folder, _ = trained
-    options = ("-params", "learning_starts:0", "beta_initial:0.7", "-i", RUN / "best_model.zip")
+def test_best_model_continues_with_options_of_the_command_line(
+    trained, monkeypatch, run_here, capsys
+):
+    monkeypatch.chdir(trained[0])
+    options = ("-params", "learning_starts:0", "replay_buffer_kwargs:dict(beta=0.7)")
 
-    run_here(monkeypatch, folder, "train", *TRAINED, "-n", 600, "--eval-freq", -1, *options)
+    run = ("-n", 600, "--eval-freq", -1, "-i", RUN / "best_model.zip")
+    run_here("train", *TRAINED, *run, *options)
 
     assert "Loading pretrained agent\nLoading replay buffer" in capsys.readouterr().out
-    assert used_configuration(folder, RUN.with_name("CartPole-v1_2"))["beta_initial"] == 0.7
+    kept = used_configuration(RUN.with_name("CartPole-v1_2"))
+    assert kept["replay_buffer_kwargs"] == {"beta": 0.7}
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # RL-Zoo's own
-def test_a_file_of_ones_own_is_read_instead_of_ours(tmp_path, monkeypatch):
+def test_train_reads_the_users_file(tmp_path, monkeypatch, run_here):
+    monkeypatch.chdir(tmp_path)
     rank = zoo.config_folder() / "per_dqn_rank.yml"
 
-    options = ("-n", 300, "--eval-freq", -1, "-conf", rank)
-    run_here(monkeypatch, tmp_path, "train", *TRAINED, *options)
+    run_here("train", *TRAINED, "-n", 300, "--eval-freq", -1, "-conf", rank)
 
-    kept = used_configuration(tmp_path)
-    assert kept["replay_buffer_kwargs"]["prioritization"] == "rank"
+    assert used_configuration(RUN)["replay_buffer_kwargs"]["prioritization"] == "rank"
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # RL-Zoo's and Optuna's own
-def test_two_processes_share_a_study_and_its_trials_can_be_trained(tmp_path, monkeypatch, capsys):
+def test_two_processes_share_a_study_and_its_trials_can_be_trained(
+    tmp_path, monkeypatch, run_here, capsys
+):
     study = ("--storage", "per.log", "--study-name", "per", "-n", 400)
     search = (*study, "-optimize", "--n-trials", 2, "--n-evaluations", 1, "--no-optim-plots")
 
-    both = [train(tmp_path, *search) for _ in range(2)]
+    both = [start(tmp_path, "train", *TRAINED, *search) for _ in range(2)]
     printed = "".join([output_of(process) for process in both])
     capsys.readouterr()
-    trial = (*study, "--trial-id", 3, "--eval-freq", -1)
-    run_here(monkeypatch, tmp_path, "train", *TRAINED, *trial)
+    monkeypatch.chdir(tmp_path)
+    run_here("train", *TRAINED, *study, "--trial-id", 3, "--eval-freq", -1)
 
     assert printed.count("finished with value") == 4
     assert "Loading from Optuna study" in capsys.readouterr().out
     run = max((tmp_path / "logs" / "per_dqn").glob("CartPole-v1_*"))
-    kept = used_configuration(tmp_path, run)
-    assert {"alpha", "prioritization"} <= set(kept["replay_buffer_kwargs"])
-    assert {"beta_initial", "double_q", "gamma"} <= set(kept)
-
-
-def test_an_unknown_environment_gets_rl_zoos_suggestion(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "argv", [])
-    monkeypatch.chdir(tmp_path)
-
-    with pytest.raises(ValueError, match=r"CartPol-v1 not found .* you maybe meant CartPole-v1"):
-        cli.main(["train", "--algo", "per_dqn", "--env", "CartPol-v1"])
+    kept = used_configuration(run)
+    assert {"double_q", "gamma"} <= set(kept)
+    assert {"alpha", "beta", "prioritization"} <= set(kept["replay_buffer_kwargs"])
 
 
 @pytest.mark.slow
-def test_an_installed_wheel_trains_outside_of_the_checkout(tmp_path):
+def test_installed_wheel_trains_outside_of_the_checkout(tmp_path):
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, "wheel", "--no-deps", "-w", tmp_path, CHECKOUT], check=True)
     (wheel,) = tmp_path.glob("sb3_per-*.whl")
@@ -226,40 +217,34 @@ def test_an_installed_wheel_trains_outside_of_the_checkout(tmp_path):
     where = {"PYTHONPATH": str(site), "NUMBA_DISABLE_JIT": "1"}
 
     folder = output_of(start(tmp_path, "configs", **where)).strip()
-    printed = output_of(train(tmp_path, "-n", 300, "--eval-freq", -1, **where))
+    printed = output_of(start(tmp_path, "train", *TRAINED, "-n", 300, "--eval-freq", -1, **where))
 
-    assert Path(folder) == site / "sb3_per" / "zoo" / "configs"
+    assert Path(folder) == site / "sb3_per" / "configs"
     assert f"Loading hyperparameters from: {folder}/per_dqn.yml" in printed
-    names = zipfile.ZipFile(wheel).namelist()
-    assert {f"sb3_per/zoo/configs/{path.name}" for path in zoo.config_folder().iterdir()} <= {
-        *names
-    }
-    assert {f"sb3_per/experiments/compare/suites/{suite}.yml" for suite in suite_file.names()} <= {
-        *names
-    }
-    assert (
-        "sb3-per = sb3_per.cli:main"
-        in zipfile.ZipFile(wheel)
-        .read(next(name for name in names if name.endswith("entry_points.txt")))
-        .decode()
-    )
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {f"sb3_per/configs/{path.name}" for path in zoo.config_folder().iterdir()} <= names
+    assert "sb3_per/compare/template.yml" in names
+    assert not [name for name in names if name.startswith(("benchmarks", "tests"))]
+    (entry_points,) = (path.read_text() for path in site.glob("*.dist-info/entry_points.txt"))
+    assert "sb3-per = sb3_per.cli:main" in entry_points
+    assert "[gymnasium.envs]\nsb3_per = sb3_per.envs:register" in entry_points
 
 
-def test_record_training_says_at_once_that_ffmpeg_is_missing(monkeypatch):
+def test_record_training_needs_ffmpeg(monkeypatch):
     monkeypatch.setenv("PATH", "")
 
-    with pytest.raises(SystemExit, match="record_training needs the program ffmpeg"):
-        zoo_commands.record_training()
+    with pytest.raises(SystemExit, match="ffmpeg"):
+        zoo.record_training()
 
 
-def test_record_training_films_through_the_launcher(monkeypatch):
+def test_record_training_films_through_our_launcher(monkeypatch):
     called = []
     theirs = ["python", "-m", "rl_zoo3.record_video", "--algo", "per_dqn"]
     monkeypatch.setattr("shutil.which", lambda name: name)
     monkeypatch.setattr(subprocess, "call", called.append)
     monkeypatch.setattr(runpy, "run_module", lambda *_, **__: subprocess.call(theirs))
 
-    zoo_commands.record_training()
+    zoo.record_training()
 
     assert called == [[sys.executable, "-m", "sb3_per", "record_video", "--algo", "per_dqn"]]
     assert subprocess.call == called.append

@@ -1,4 +1,4 @@
-"""Every block of code on the documentation site runs, and every command that it shows exists."""
+"""The code of README and documentation runs, and every command that they show exists."""
 
 import io
 import re
@@ -16,13 +16,19 @@ from sb3_per import cli
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = sorted([*DOCS.glob("*.md"), *DOCS.glob("algorithms/*.md")])
-QUIET = pytest.mark.filterwarnings("ignore:rich is experimental")  # tqdm says so of its own bar
+README = ROOT / "README.md"
+PAGES = [README, *sorted([*DOCS.glob("*.md"), *DOCS.glob("algorithms/*.md")])]
 
 
 def blocks(page: Path, language: str) -> list[str]:
     pattern = rf"^```{language}\n(.*?)^```"
     return re.findall(pattern, page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+
+def pages_with(language: str) -> pytest.MarkDecorator:
+    pages = [page for page in PAGES if blocks(page, language)]
+    assert len(pages) >= 3
+    return pytest.mark.parametrize("page", pages, ids=lambda page: page.stem)
 
 
 def shortened(program: str) -> str:
@@ -31,13 +37,9 @@ def shortened(program: str) -> str:
     return re.sub(r"N_STEPS(.*?)= [\d_]+", r"N_STEPS\1= 600", program).replace(", verbose=1", "")
 
 
-def of(pages: list[Path], language: str) -> list[Path]:
-    return [page for page in pages if blocks(page, language)]
-
-
-@QUIET
-@pytest.mark.parametrize("page", of(PAGES, "python"), ids=lambda page: page.stem)
-def test_the_programs_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch):
+@pytest.mark.filterwarnings("ignore:rich is experimental")  # tqdm says so of its own bar
+@pages_with("python")
+def test_programs_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch):
     program = shortened("\n".join(blocks(page, "python")))
     for package in ("rl_zoo3", "sb3_contrib", "tensorboard"):
         if package in program or (package == "rl_zoo3" and "zoo" in page.stem):
@@ -46,9 +48,13 @@ def test_the_programs_of_a_page_run_one_after_the_other(page, tmp_path, monkeypa
     exec(compile(program, page.name, "exec"), {"__name__": "page"})
 
 
-def test_the_site_has_programs():
-    assert len(of(PAGES, "python")) >= 15
-    assert len(of(PAGES, "bash")) >= 3
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_first_program_of_the_readme_solves_its_task(seed, capsys):
+    exec(blocks(README, "python")[0].replace("seed=0", f"seed={seed}"), {})
+
+    assert capsys.readouterr().out == "mean return 1.0\n"
+    assert "`mean return 1.0`" in README.read_text(encoding="utf-8")
 
 
 def commands(block: str) -> list[list[str]]:
@@ -71,7 +77,7 @@ def help_of(words: tuple[str, ...]) -> str:
 
 
 def require_known(words: list[str]) -> None:
-    """Check that a command of ours, of pip, of make or of an example can be typed as it stands."""
+    """Check that a command of sb3-per, pip, make or Python can be typed as it stands."""
     while re.fullmatch(r"\w+=.*", words[0]):
         words = words[1:]
     if words[:3] == ["python", "-m", "sb3_per"]:
@@ -95,17 +101,17 @@ def require_known(words: list[str]) -> None:
 
 
 def require_options(words: list[str]) -> None:
-    command = words[:2] if words[0] in ("compare", "bench") else words[:1]
     if words[0] == "configs":
         return
+    command = words[:2] if words[0] == "compare" else words[:1]
     known = set(re.findall(r"(?<![\w-])--?[A-Za-z][\w-]*", help_of(tuple(command))))
     asked = {word for word in words if re.match(r"--?[A-Za-z]", word)}
     assert asked <= known, f"sb3-per {' '.join(command)} has no {asked - known}"
 
 
 @pytest.mark.filterwarnings("ignore")  # of RL-Zoo's imports
-@pytest.mark.parametrize("page", of([*PAGES, ROOT / "README.md"], "bash"), ids=lambda p: p.stem)
-def test_the_commands_of_a_page_exist_with_their_options(page):
+@pages_with("bash")
+def test_commands_of_a_page_exist_with_their_options(page):
     pytest.importorskip("rl_zoo3")
     for block in blocks(page, "bash"):
         for words in commands(block):
@@ -113,15 +119,15 @@ def test_the_commands_of_a_page_exist_with_their_options(page):
 
 
 @pytest.mark.parametrize(
-    "command", ["sb3-per trian", "sb3-per compare run smoke --sedes 3", "rm x"]
+    "command", ["sb3-per trian", "sb3-per train --sede 3", "make tset", "rm x"]
 )
-def test_a_misspelled_command_is_found(command, capsys):
+def test_misspelled_command_is_found(command, capsys):
     pytest.importorskip("rl_zoo3")
     with pytest.raises((AssertionError, SystemExit, pytest.fail.Exception)):
         require_known(shlex.split(command))
 
 
-def test_the_pictures_are_those_that_the_script_draws():
+def test_pictures_are_those_that_the_script_draws():
     script: dict[str, object] = {"__name__": "pictures"}
     exec((DOCS / "pictures" / "draw.py").read_text(encoding="utf-8"), script)
 

@@ -12,6 +12,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
 from time import process_time
+from typing import Any
 
 import numpy as np
 import torch as th
@@ -21,15 +22,15 @@ from examples.demonstrations import SETTINGS, episodes_of_the_planner, make, suc
 from sb3_per import PERDQN
 
 RESULTS = Path(__file__).parents[1] / "results" / "demonstrations.jsonl.gz"
-OURS: dict[str, object] = {"double_q": True}
+OURS: dict[str, Any] = {"double_q": True}
 
 
-def with_options(**options: float) -> dict[str, object]:
+def with_options(**options: float) -> dict[str, Any]:
     return {**OURS, "replay_buffer_kwargs": options}
 
 
 # The algorithm, its options, and the number of episodes of the planner.
-VARIANTS = {
+VARIANTS: dict[str, tuple[Any, dict[str, Any], int]] = {
     "PERDQN, share 0.5": (PERDQN, with_options(demonstration_share=0.5), 20),
     "PERDQN": (PERDQN, OURS, 0),
     "DQN": (DQN, {}, 0),
@@ -37,7 +38,7 @@ VARIANTS = {
 }
 
 
-def run(variant: str, seed: int, steps: int) -> dict[str, object]:
+def run(variant: str, seed: int, steps: int) -> dict[str, Any]:
     """Train and test one agent, and return a row of the results."""
     th.set_num_threads(1)
     warnings.simplefilter("ignore")
@@ -46,12 +47,12 @@ def run(variant: str, seed: int, steps: int) -> dict[str, object]:
     model = kind("MlpPolicy", make(seed), seed=seed, **SETTINGS, **options)
     if n_episodes > 0:
         model.add_demonstrations(episodes_of_the_planner(n_episodes, 10_000 + seed))
-    row = {"variant": variant, "seed": seed, "steps": steps}
+    row: dict[str, Any] = {"variant": variant, "seed": seed, "steps": steps}
     row["success"] = success_rate(model.learn(steps))
     return {**row, "cpu_seconds": round(process_time() - started)}
 
 
-def read() -> list[dict[str, object]]:
+def read() -> list[dict[str, Any]]:
     """Return the rows that are finished."""
     return [json.loads(line) for line in gzip.open(RESULTS, "rt")] if RESULTS.exists() else []
 

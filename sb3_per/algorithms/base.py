@@ -4,6 +4,7 @@ import functools
 import inspect
 import io
 import pathlib
+import pickle
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
@@ -31,6 +32,16 @@ from sb3_per.buffers.her import PrioritizedHerReplayBuffer, require_compute_rewa
 from sb3_per.buffers.prioritized import PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
 from sb3_per.options import LAP, OPTION_NAMES, PAPER, beta_at
 from sb3_per.prioritization.proportional import LossAdjusted
+
+# What SB3 and pickle raise for a file that holds something else.
+_UNREADABLE = (
+    AssertionError,
+    AttributeError,
+    EOFError,
+    ImportError,
+    ValueError,
+    pickle.UnpicklingError,
+)
 
 SelfPrioritized = TypeVar("SelfPrioritized", bound="PrioritizedAlgorithm")
 
@@ -78,11 +89,18 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         constructor: Any = cls.__init__
         if constructor is OffPolicyAlgorithm.__init__:  # of a mixin, before an algorithm of SB3
             return
+        own: Any = vars(cls).get("__init__")
+        kinds = {each.kind for each in inspect.signature(constructor).parameters.values()}
+        takes_any = inspect.Parameter.VAR_KEYWORD in kinds  # what it passes on is checked there
 
         @functools.wraps(constructor)
         def construct(self: Any, *args: Any, **kwargs: Any) -> None:
-            refuse_misplaced(cls, kwargs)
-            constructor(self, *args, **kwargs)
+            if not takes_any:
+                refuse_misplaced(cls, kwargs)
+            if own is not None:
+                own(self, *args, **kwargs)
+            else:  # not `constructor`: a subclass may put another algorithm's class in between
+                super(cls, self).__init__(*args, **kwargs)
 
         cls.__init__ = construct  # type: ignore[method-assign]
 
@@ -191,7 +209,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         try:
             super().load_replay_buffer(path, truncate_last_traj)
             loaded = self.replay_buffer
-        except (AssertionError, EOFError, ImportError, AttributeError, ValueError) as error:
+        except _UNREADABLE as error:
             raise ValueError(
                 f"{path} must be a file of save_replay_buffer, of this version of sb3-per "
                 f"(load_buffer reads files of save_buffer): {error}"
@@ -243,8 +261,12 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         if self.env is not None:
             require_fitting_environments(type(buffer), buffer.n_stack, self.env)
         buffer.device = self.device
-        is_elsewhere = self._last_obs is not None and buffer is not self.replay_buffer
-        if ends_episodes and is_elsewhere:
+        own = getattr(self, "replay_buffer", None)  # None if it was deleted
+        is_elsewhere = self._last_obs is not None and buffer is not own
+        is_hindsight = isinstance(buffer, PrioritizedHerReplayBuffer)
+        # Others are loaded as they were stored: with one-step returns, the marks change nothing.
+        needs_ends = buffer.n_steps > 1 or buffer.optimize_memory_usage or is_hindsight
+        if ends_episodes and is_elsewhere and needs_ends:
             buffer.end_episodes()
         if isinstance(buffer, PrioritizedHerReplayBuffer):
             buffer.continue_with(self.env)

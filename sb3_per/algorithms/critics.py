@@ -216,7 +216,8 @@ def huber_loss(threshold: float) -> Loss:
     """
 
     def loss(current: th.Tensor, target: th.Tensor) -> th.Tensor:
-        return 2 * F.huber_loss(current, target, delta=threshold)
+        # torch's Huber loss has no gradient for current values of half precision (autocast).
+        return 2 * F.huber_loss(current.to(target.dtype), target, delta=threshold)
 
     return loss
 

@@ -162,7 +162,9 @@ class PERDQN(PrioritizedAlgorithm, DQN):
         # The weight belongs outside of the Huber loss: inside, it would move the point where the
         # loss turns linear.
         threshold = self.loss_threshold or 1.0
-        losses = F.huber_loss(q_values, targets, reduction="none", delta=threshold)  # (B, 1)
+        # torch's Huber loss has no gradient for Q-values of half precision (autocast).
+        current = q_values.to(targets.dtype)  # (B, 1)
+        losses = F.huber_loss(current, targets, reduction="none", delta=threshold)  # (B, 1)
         return (batch.weights * losses).mean(), targets - q_values.detach()
 
     @th.no_grad()

@@ -10,7 +10,6 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.save_util import load_from_pkl
-from stable_baselines3.common.type_aliases import PolicyPredictor
 
 from sb3_per._utils import require_whole
 from sb3_per.buffers.storage import STORAGE, SlotReplayBuffer, rows_in_order
@@ -20,9 +19,7 @@ Transitions = dict[str, Any]  # arrays (n, ...), or dicts of arrays for Dict obs
 FIELDS = ("observations", "actions", "rewards", "next_observations", "terminations", "truncations")
 
 
-def collect(
-    policy: PolicyPredictor, env: gym.Env[Any, Any], n: int, deterministic: bool = True
-) -> Transitions:
+def collect(policy: Any, env: gym.Env[Any, Any], n: int, deterministic: bool = True) -> Transitions:
     """
     Return n transitions of an agent that acts, for ``add_demonstrations`` of a model.
 

@@ -123,6 +123,8 @@ class FrameStore:
         n_frames, axes = state["n_frames"], state["channels_first"]
         if not 0 <= n_frames <= self.max_frames:
             raise ValueError(f"n_frames must lie in [0, {self.max_frames}], got {n_frames}")
+        if not axes:
+            raise ValueError("frames must be stacked on one of the axes, got none")
         layouts = {layout.channels_first: layout for layout in self._layouts}
         self._layouts = [layouts[axis] for axis in axes]
         self._reserve(n_frames)

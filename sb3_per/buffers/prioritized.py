@@ -8,6 +8,7 @@ the slots, to ``update_priorities``. The sampler drops those that are stale: the
 overwritten in the meantime. The others become priorities, in the leaves of a sum tree.
 """
 
+import functools
 import os
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -102,38 +103,9 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
     :param info_keys: Keys of the environments' ``infos`` whose values are stored and come back as
         ``batch.infos[key]``, of shape (B, ...). Shape and type are those of the first value;
         floats are stored as float32.
-    :param prioritization: ``"proportional"``: P(i) from abs(TD error)^alpha; ``"rank"``: from its
-        rank; ``"lap"``: from max(abs(TD error), threshold)^alpha; or a class of your own with the
-        methods of ``sb3_per.prioritization.proportional.Prioritization``.
-    :param prioritization_kwargs: Options of that class alone, such as LAP's ``threshold``.
-    :param alpha: How much prioritization, in [0, 1]; 0 is uniform sampling.
-    :param beta: Exponent of the importance-sampling weights, in [0, 1]. It is an attribute, and an
-        algorithm changes it during training: from (first, last), linear over the training; from
-        (first, last, n_steps), linear over so many steps; or from a function of the remaining
-        progress. A buffer on its own keeps the first value.
-    :param eps: Added to abs(TD error), > 0.
-    :param td_error_clip: Upper bound of abs(TD error), before eps; None for no bound. In an
-        algorithm's ``replay_buffer_kwargs``, ``"loss"`` stands for the threshold of its Huber loss;
-        a loss without a threshold needs a number.
-    :param uniform_share: The part of each batch that is sampled uniformly, in [0, 1]; needs
-        ``replacement=True``. The weights use the probability under the mixture, P(i) = share / N +
-        (1 - share) p_i^alpha / sum, so without normalization they are at most share^-beta.
-    :param initial_priority: Priority of the first transitions, until a TD error is known, > 0.
-    :param new_priority: New transitions get the largest priority ever seen (``"max_seen"``, the
-        paper's algorithm 1), or the largest priority stored now (``"max_stored"``). That includes
-        the transitions that they overwrite, except with hindsight replay and
-        ``optimize_memory_usage``.
-    :param weight_normalization: Divide the weights by the largest of the ``"batch"``, by the
-        largest that any stored transition could have (``"buffer"``), by the ``"mean"`` of the
-        batch, or not at all (``"none"``). ``"buffer"`` can stop learning as beta nears 1: one
-        transition with a TD error near 0 makes all other weights vanish.
-    :param demonstration_share: The part of each batch that is sampled uniformly from demonstrations
-        if there are any, in [0, 1]; the weights use the probability under the mixture.
-    :param demonstration_bonus: Added to abs(TD error) of demonstrations, before the clip, >= 0.
-    :param stratified: True: one sample from each of B equal slices of the probability. False: B
-        independent samples.
-    :param replacement: Whether a batch may hold a transition twice. If not, weights come from the
-        probability of being in the batch; see ``sb3_per.prioritization.sum_tree.SamplingScheme``.
+    :param prioritization: The other arguments are the options of prioritization, which
+        ``sb3_per.options.PrioritizationOptions`` explains. They can be read as attributes; only
+        ``beta`` can be set. An algorithm changes it during training.
     :raises ValueError: for an option out of its range.
     """
 
@@ -222,6 +194,20 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         self.last_batch: PrioritizedReplayBufferSamples | None = None
         self._batches_without_update = 0
         self._compile()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Let ``last_batch`` be the batch that an overridden ``sample`` returns."""
+        super().__init_subclass__(**kwargs)
+        sample: Any = vars(cls).get("sample")
+        if sample is None:
+            return
+
+        @functools.wraps(sample)
+        def sample_and_remember(self: Any, *args: Any, **kwargs: Any) -> Any:
+            self.last_batch = sample(self, *args, **kwargs)
+            return self.last_batch
+
+        cls.sample = sample_and_remember  # type: ignore[method-assign]
 
     def _compile(self) -> None:
         """Compile all functions, or load them from numba's cache, so that no later call waits."""

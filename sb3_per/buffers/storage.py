@@ -42,17 +42,7 @@ class SlotReplayBuffer(ReplayBuffer):
     is kept: ``sample`` calls it with slots, which are rows if there is one environment. Override it
     to change the transitions of a batch, with noise or other rewards, for example.
 
-    The arguments of ``ReplayBuffer`` come first, in its order, and mean the same.
-
-    :param n_steps: Steps in the return, as in ``NStepReplayBuffer``; not with
-        ``optimize_memory_usage``.
-    :param gamma: Discount factor of the n-step return, in [0, 1].
-    :param n_stack: Frames in an observation; each frame is stored once, see ``FrameStore``. 1
-        stores whole observations; not with ``optimize_memory_usage``.
-    :param frames_first: Whether frames are stacked on the first axis; None to find out.
-    :param storage_dir: Keep observations in files of this folder, which are deleted with the
-        buffer. None keeps them in memory.
-    :param info_keys: Keys of ``infos`` whose values are stored, too.
+    ``PrioritizedReplayBuffer`` explains the arguments.
     """
 
     frames: FrameStore | None = None

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from sb3_per.prioritization.proportional import TDErrorPrioritization, refuse_eps, stored_array
-from sb3_per.prioritization.rank_tree import Ranking
+from sb3_per.prioritization.ranking import Ranking
 from sb3_per.prioritization.sum_tree import FloatArray, IntArray, SumTree
 
 

@@ -309,6 +309,7 @@ def warm_up(kind: str, scheme: SamplingScheme, with_extremes: bool, with_share: 
     slots = sampler.sample(2, 0.5).slots
     sampler.update(slots, np.ones(2))
     sampler.remove(slots)
+    sampler.insert(slots)  # "max_stored" now finds a largest priority
     sampler.probabilities(slots)
     if time.monotonic() - started > 1.0:
         # A log message, since a warning would end programs that turn warnings into errors.

@@ -153,7 +153,9 @@ def empty_buffer(
     kind = KINDS[header["kind"]]
     if kind is PrioritizedHerReplayBuffer:
         own["env"] = None
+    global_state = np.random.get_state()  # noqa: NPY002  # a buffer takes its seed from there
     buffer = kind(**own, **header["arguments"])
+    np.random.set_state(global_state)  # noqa: NPY002  # but this one has a stored generator
     if _name_of(buffer) != name:
         raise ValueError(f"this buffer needs prioritization={name}, got {_name_of(buffer)}")
     buffer.generator = generator_from(header["generator"])
@@ -164,7 +166,11 @@ def _arguments_of(buffer: PrioritizedReplayBuffer) -> dict[str, Any]:
     """Return a buffer's arguments, except spaces, device, prioritization and beta."""
     arguments = buffer.arguments()
     own = arguments["prioritization_kwargs"]
-    if json.loads(as_json(own)) != own:
+    try:
+        stored = json.loads(json.dumps(own, default=_plain_number))
+    except (TypeError, ValueError):
+        stored = None
+    if stored != own:
         raise ValueError(
             "prioritization_kwargs must be what JSON can hold to be stored without pickle (no "
             f"tuples, no arrays, text as keys), got {own!r}"
@@ -292,6 +298,12 @@ def _plain(value: Any) -> Any:
     raise ValueError(f"only what JSON can hold can be stored, got {value!r}")
 
 
+def _plain_number(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError
+
+
 class Archive:
     """
     A file of ``write_archive``, open for reading; ``zipfile`` compares checksums while it reads.
@@ -344,6 +356,9 @@ def open_archive(path: str | os.PathLike[str], kind: str) -> Iterator[Archive]:
     """
     try:
         with zipfile.ZipFile(path) as members:
+            # zipfile raises many kinds of errors for compressed and encrypted members.
+            if any(each.compress_type or each.flag_bits & 1 for each in members.infolist()):
+                raise ValueError("its members must be stored as they are")
             header = json.loads(members.read(HEADER))
             if header["version"] != VERSION:
                 raise ValueError(
@@ -353,7 +368,7 @@ def open_archive(path: str | os.PathLike[str], kind: str) -> Iterator[Archive]:
             if header["format"] != kind:
                 raise ValueError(f"it holds a {header['format']}")
             yield Archive(header, members)
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError, PermissionError):
         raise
     # What zipfile, json, NumPy, gymnasium and SB3 raise for what they cannot read.
     except (
@@ -365,6 +380,7 @@ def open_archive(path: str | os.PathLike[str], kind: str) -> Iterator[Archive]:
         LookupError,
         MemoryError,
         NotImplementedError,
+        OSError,
         SyntaxError,
         TypeError,
         ValueError,

@@ -7,7 +7,6 @@ import random
 import re
 import sys
 import warnings
-import zipfile
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -126,15 +125,19 @@ def latest_checkpoint(folder: str | os.PathLike[str], name_prefix: str = "rl_mod
     """
     Return the checkpoint of ``CheckpointCallback`` with the most steps, or None.
 
-    A file that is not whole (after a power cut) is skipped, with a warning that names it.
+    A file that cannot be read (after a power cut) is skipped, with a warning that names it.
 
     :param folder: The callback's ``save_path``.
     :param name_prefix: The callback's ``name_prefix``.
     """
     for path in reversed(_checkpoints(Path(folder), name_prefix)):
-        if zipfile.is_zipfile(path):
-            return path
-        warnings.warn(f"{path} is damaged; taking an earlier one", stacklevel=2)
+        try:
+            # Not `is_zipfile`: the end of a file that was cut off may look like that of the model's
+            # archive within it.
+            with open_archive(path, "checkpoint"):
+                return path
+        except ValueError as error:
+            warnings.warn(f"taking an earlier checkpoint: {error}", stacklevel=2)
     return None
 
 

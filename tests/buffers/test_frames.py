@@ -1,5 +1,8 @@
+"""Frames that are stored once: batches equal, byte for byte, those of whole observations."""
+
 import pickle
 from copy import deepcopy
+from itertools import pairwise
 
 import gymnasium as gym
 import numpy as np
@@ -11,14 +14,9 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stable_baselines3.common.callbacks import StopTrainingOnMaxEpisodes
-from stable_baselines3.common.env_util import make_atari_env, make_vec_env
+from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
-from stable_baselines3.common.vec_env import (
-    DummyVecEnv,
-    VecFrameStack,
-    VecNormalize,
-    VecTransposeImage,
-)
+from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
 from stable_baselines3.common.vec_env.stacked_observations import StackedObservations
 
 from sb3_per import (
@@ -26,34 +24,36 @@ from sb3_per import (
     PrioritizedDictReplayBuffer,
     PrioritizedReplayBuffer,
     load_buffer,
-    load_checkpoint,
     save_buffer,
-    save_checkpoint,
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore:10 batches were sampled")
 
+# Of a frame. With stacks of 2 or 4, those after the comment can be read along either axis.
 FRAMES = {
     "image": spaces.Box(0, 255, (5, 4, 1), np.uint8),
     "colours": spaces.Box(0, 255, (5, 4, 3), np.uint8),
     "vector": spaces.Box(-np.inf, np.inf, (3,), np.float32),
-    "planes": spaces.Box(0, 1, (4, 5, 2), np.bool_),
+    # Ambiguous ones.
+    "small image": spaces.Box(0, 255, (4, 4, 4), np.uint8),
+    "planes": spaces.Box(0, 1, (4, 5, 8), np.bool_),
+    "row": spaces.Box(-np.inf, np.inf, (4, 8), np.float32),
 }
+AMBIGUOUS = ("small image", "planes", "row")
 
 
 class Player:
     """Environments with episodes of random lengths, behind ``VecFrameStack``'s own stacking."""
 
-    def __init__(self, seed, frame_space, n_envs, n_stack, ends_in=4, transposed=False):
+    def __init__(
+        self, frames="image", *, n_envs=2, n_stack=4, ends_in=4, first=False, n_blank=0, seed=0
+    ):
         self.random = np.random.default_rng(seed)
-        self.frame_space, self.n_envs, self.ends_in = frame_space, n_envs, ends_in
-        self.stacking = StackedObservations(n_envs, n_stack, frame_space)
-        space = self.stacking.stacked_observation_space
-        self.transposed = transposed
-        if transposed:
-            height, width, channels = space.shape
-            space = spaces.Box(0, 255, (channels, height, width), np.uint8)
-        self.space = space
+        self.frame_space, self.n_envs, self.ends_in = FRAMES[frames], n_envs, ends_in
+        order = "first" if first else "last"
+        self.stacking = StackedObservations(n_envs, n_stack, self.frame_space, order)
+        self.space = self.stacking.stacked_observation_space
+        self.n_blank = n_blank
         self.reset()
 
     def reset(self):
@@ -61,15 +61,18 @@ class Player:
 
     def frames(self):
         shape = (self.n_envs, *self.frame_space.shape)
+        if self.n_blank > 0:
+            return np.zeros(shape, self.frame_space.dtype)
         if self.frame_space.dtype == np.float32:
             return self.random.normal(size=shape).astype(np.float32)
         # Many zeros: frames that are black must not be taken for those before an episode.
-        return self.random.integers(0, 3, size=shape).astype(self.frame_space.dtype) * (
-            self.random.random((self.n_envs, *[1] * (len(shape) - 1))) < 0.7
-        ).astype(self.frame_space.dtype)
+        is_black = self.random.random((self.n_envs, *[1] * (len(shape) - 1))) < 0.3
+        numbers = self.random.integers(0, 3, size=shape)
+        return np.where(is_black, 0, numbers).astype(self.frame_space.dtype)
 
     def step(self):
         """What an algorithm adds to its buffer: as ``OffPolicyAlgorithm._store_transition``."""
+        self.n_blank -= 1
         dones = self.random.random(self.n_envs) < 1 / self.ends_in
         cuts = dones & (self.random.random(self.n_envs) < 0.5)
         last = self.frames()
@@ -84,27 +87,26 @@ class Player:
         then = self.observations.copy()
         for env in np.flatnonzero(dones):
             then[env] = infos[env]["terminal_observation"]
-        if self.transposed:
-            before, then = (np.moveaxis(each, -1, 1) for each in (before, then))
         actions = self.random.integers(2, size=self.n_envs)
         return before, then, actions, self.random.normal(size=self.n_envs), dones, infos
 
 
-def seeded(*arguments, **options):
-    np.random.seed(1)  # noqa: NPY002  # where buffers take their seed from
-    return PrioritizedReplayBuffer(*arguments, **options)
-
-
 def make(player, n_rows, **options):
-    arguments = (n_rows * player.n_envs, player.space, TWO_ACTIONS, "cpu", player.n_envs)
-    return seeded(*arguments, **options)
+    np.random.seed(1)  # noqa: NPY002  # where buffers take their seed from
+    sizes = (n_rows * player.n_envs, player.space, TWO_ACTIONS, "cpu", player.n_envs)
+    return PrioritizedReplayBuffer(*sizes, **options)
+
+
+def add(player, n_rows, *buffers):
+    for _ in range(n_rows):
+        transition = player.step()
+        for buffer in buffers:
+            buffer.add(*transition)
 
 
 def assert_all_equal(ours, plain):
-    if not plain.n_stored:
-        return
     slots = np.arange(plain.n_stored)
-    for own, other in zip(ours.gather(slots), plain.gather(slots), strict=True):
+    for own, other in zip(ours._get_samples(slots), plain._get_samples(slots), strict=True):
         assert own is other is None or own.numpy().tobytes() == other.numpy().tobytes()
         assert own is other is None or (own.dtype, own.shape) == (other.dtype, other.shape)
 
@@ -112,7 +114,7 @@ def assert_all_equal(ours, plain):
 def assert_frames_are_kept(buffer):
     """No frame is both free and in use, none is lost, and none is listed twice."""
     store, n_stored_rows = buffer.frames, buffer.size()
-    if store.counters[2] != buffer.n_added:
+    if store.counters[2] != buffer.pos + buffer.full * buffer.buffer_size:
         return  # after `reset`, the next `add` makes the list
     used = set(store.following[:n_stored_rows].ravel().tolist())
     for frame in store.newest[:n_stored_rows].ravel().tolist():
@@ -127,18 +129,24 @@ def assert_frames_are_kept(buffer):
     assert sorted([*used, *free]) == list(range(store.n_frames))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100)
 @given(
-    kind=st.sampled_from([*FRAMES, "transposed"]),
+    frames=st.sampled_from([*FRAMES]),
+    first=st.booleans(),
     n_stack=st.integers(2, 5),
-    n_envs=st.integers(1, 3),
     n_rows=st.integers(1, 9),
-    ends_in=st.sampled_from([1, 2, 4, 30]),
-    seed=st.integers(0, 10_000),
+    is_known=st.booleans(),
+    n_blank=st.integers(0, 9),
+    sizes=st.fixed_dictionaries(
+        {
+            "n_envs": st.integers(1, 3),
+            "ends_in": st.sampled_from([1, 2, 4, 30]),
+            "seed": st.integers(0, 10_000),
+        }
+    ),
     options=st.fixed_dictionaries(
         {
             "prioritization": st.sampled_from(["proportional", "rank"]),
-            "alpha": st.sampled_from([0.0, 0.6]),
             "n_steps": st.sampled_from([1, 3]),
             "handle_timeout_termination": st.booleans(),
         }
@@ -150,12 +158,13 @@ def assert_frames_are_kept(buffer):
     ),
 )
 def test_batches_equal_those_of_a_buffer_that_stores_whole_observations(
-    kind, n_stack, n_envs, n_rows, ends_in, seed, options, happenings
+    frames, first, n_stack, n_rows, is_known, n_blank, sizes, options, happenings
 ):
-    transposed = kind == "transposed"
-    frame_space = FRAMES["image" if transposed else kind]
-    player = Player(seed, frame_space, n_envs, n_stack, ends_in, transposed)
-    ours = make(player, n_rows, n_stack=n_stack, **options)
+    # What tells the axis must come before the ring is full.
+    n_blank = min(n_blank, n_rows - 1)
+    player = Player(frames, n_stack=n_stack, first=first, n_blank=n_blank, **sizes)
+    frames_first = first if is_known or frames not in AMBIGUOUS else None
+    ours = make(player, n_rows, n_stack=n_stack, frames_first=frames_first, **options)
     plain = make(player, n_rows, **options)
 
     for happening in ["add", *happenings]:
@@ -165,9 +174,9 @@ def test_batches_equal_those_of_a_buffer_that_stores_whole_observations(
 
 
 def happen(happening, player, ours, plain):
-    """Do to both buffers the same; return our buffer, which may be a new one."""
+    """Do the same to both buffers; return ours, which may be a new one."""
     if happening == "add":
-        add_to_both(player, 3, ours, plain)
+        add(player, 3, ours, plain)
     elif happening == "extend":
         steps = [player.step() for _ in range(5)]
         ours.extend(*zip(*steps, strict=True))
@@ -187,80 +196,119 @@ def happen(happening, player, ours, plain):
     return ours
 
 
-def add_to_both(player, n_rows, ours, plain):
-    for _ in range(n_rows):
-        transition = player.step()
-        ours.add(*transition)
-        plain.add(*transition)
+# On which axis frames are stacked
 
 
-def test_one_environment_that_ends_leaves_the_others_alone_over_many_wraparounds():
-    player = Player(3, FRAMES["image"], n_envs=4, n_stack=4, ends_in=6)
-    ours, plain = make(player, 11, n_stack=4), make(player, 11)
+@pytest.mark.parametrize("frames", AMBIGUOUS)
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize("n_blank", [0, 5])
+def test_the_axis_is_found_also_after_blank_screens_and_loading(
+    frames, first, is_known, n_blank, tmp_path
+):
+    player = Player(frames, first=first, n_blank=n_blank)
+    ours = make(player, 30, n_stack=4, frames_first=first if is_known else None)
+    plain = make(player, 30)
 
-    for _ in range(200):
-        add_to_both(player, 1, ours, plain)
+    for n_rows in (3, 10, 50):  # within the blank screens, after them, round the ring
+        add(player, n_rows, ours, plain)
         assert_all_equal(ours, plain)
+        save_buffer(ours, tmp_path / "buffer")
+        loaded = load_buffer(tmp_path / "buffer", "cpu")
+        assert_same_buffer(loaded, ours)
+        ours = loaded
+    assert ours.state()["channels_first"] == [first]
 
-    assert_frames_are_kept(ours)
+
+@pytest.mark.parametrize("frames", AMBIGUOUS)
+@pytest.mark.parametrize("first", [True, False])
+def test_frames_on_another_axis_than_stated_are_refused(frames, first):
+    player = Player(frames, first=first)
+    buffer = make(player, 30, n_stack=4, frames_first=not first)
+
+    with pytest.raises(ValueError, match=f"the {'last' if first else 'first'} axis"):
+        add(player, 9, buffer)
 
 
-def test_after_a_reset_within_an_episode_the_frames_before_it_are_still_seen():
-    player = Player(0, FRAMES["vector"], n_envs=2, n_stack=4, ends_in=30)
-    ours, plain = make(player, 9, n_stack=4), make(player, 9)
-    add_to_both(player, 6, ours, plain)
+def test_rows_that_fit_both_axes_are_stored_again_when_the_axis_is_known():
+    """A picture that scrolls diagonally, until something else comes from the right axis."""
+    places = np.arange(8)[:, None] / 2 + np.arange(8) // 2 + np.arange(8) % 2 / 4
+    stacks = [(step + places).astype(np.float32) for step in range(6)]
+    for step in range(6):
+        new = np.full((2, 8), 100 + step, dtype=np.float32)
+        stacks.append(np.concatenate([stacks[-1][2:], new]))
+    space = spaces.Box(-np.inf, np.inf, (8, 8), np.float32)
+    buffer = PrioritizedReplayBuffer(30, space, TWO_ACTIONS, "cpu", n_stack=4)
 
-    ours.reset()
-    plain.reset()
-    add_to_both(player, 3, ours, plain)
+    for now, then in pairwise(stacks):
+        buffer.add(now[None], then[None], *[np.zeros(1)] * 3, [{}])
 
-    assert_all_equal(ours, plain)
-    assert_frames_are_kept(ours)
+    assert (
+        buffer._get_samples(np.arange(11)).observations.tolist() == np.stack(stacks[:-1]).tolist()
+    )
+
+
+# Memory
 
 
 def test_a_frame_is_stored_once():
-    player = Player(0, FRAMES["image"], n_envs=2, n_stack=4, ends_in=10**9)
+    player = Player(ends_in=10**9)
     buffer = make(player, 100, n_stack=4)
 
-    for _ in range(1000):
-        buffer.add(*player.step())
+    add(player, 1000, buffer)
 
     # For each environment: a frame of each step, the last one, and three before the oldest.
     assert buffer.frames.n_frames <= 2 * (100 + 1 + 3 + 1)
-    assert len(buffer.frames.chunks) == 1
 
 
 def test_short_episodes_take_more_memory_and_lose_nothing():
-    player = Player(0, FRAMES["image"], n_envs=1, n_stack=4, ends_in=1)
+    player = Player(n_envs=1, ends_in=1)
     ours, plain = make(player, 200, n_stack=4), make(player, 200)
 
-    add_to_both(player, 500, ours, plain)
+    add(player, 500, ours, plain)
 
     assert_all_equal(ours, plain)
-    assert len(ours.frames.chunks) > 1
     assert ours.frames.n_frames <= 2 * (200 + 1)
 
 
-@pytest.mark.parametrize("transposed", [False, True])
-def test_what_is_no_stack_is_refused_before_anything_changes(transposed):
-    player = Player(0, FRAMES["image"], n_envs=2, n_stack=4, transposed=transposed)
-    buffer = make(player, 10, n_stack=4)
-    for _ in range(5):
-        buffer.add(*player.step())
+class Memory:
+    """A ``psutil`` with a kilobyte of free memory."""
+
+    available = 1000
+
+    @classmethod
+    def virtual_memory(cls):
+        return cls
+
+
+def test_the_constructor_warns_of_memory_that_is_not_free(monkeypatch):
+    monkeypatch.setattr("sb3_per.buffers.frames.psutil", Memory)
+    space = spaces.Box(0, 255, (84, 84, 4), np.uint8)
+
+    with pytest.warns(UserWarning, match=r"7\.\d+ GB .* 0\.00 GB"):
+        PrioritizedReplayBuffer(1_000_000, space, TWO_ACTIONS, "cpu", n_stack=4)
+
+
+# Errors
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_what_is_no_stack_is_refused_before_anything_has_changed(first):
+    player = Player(first=first)
+    buffer = make(player, 10, n_stack=4, frames_first=first)
+    add(player, 5, buffer)
     before = pickle.dumps(buffer)
     observations, then, *rest = player.step()
-    then = then.copy()
     then[1].flat[0] += 1  # one pixel of one frame
 
-    axis = "first" if transposed else "last"
-    with pytest.raises(ValueError, match=f"on the {axis} axis.*leave n_stack out.*set_env"):
+    with pytest.raises(ValueError, match="n_stack"):
         buffer.add(observations, then, *rest)
 
     assert pickle.dumps(buffer) == before
 
 
-def test_an_add_that_fails_after_the_frames_can_be_made_up_for():
-    player = Player(0, FRAMES["image"], n_envs=2, n_stack=3)
+def test_an_add_may_be_repeated_after_it_failed():
+    player = Player(n_stack=3)
     ours, plain = make(player, 7, n_stack=3), make(player, 7)
 
     for i in range(60):
@@ -275,125 +323,36 @@ def test_an_add_that_fails_after_the_frames_can_be_made_up_for():
         assert_frames_are_kept(ours)
 
 
-def test_dict_observations_are_refused():
-    with pytest.raises(ValueError, match=r"n_stack=4 needs Box observations.*leave n_stack out"):
+def test_spaces_without_stacks_are_refused():
+    with pytest.raises(ValueError, match="Box"):
         PrioritizedDictReplayBuffer(10, DICT, TWO_ACTIONS, "cpu", n_stack=4)
-
-
-def test_memory_optimised_storage_is_refused():
-    player = Player(0, FRAMES["image"], n_envs=1, n_stack=4)
-    with pytest.raises(ValueError, match="n_stack must be 1 with optimize_memory_usage"):
-        make(player, 9, n_stack=4, optimize_memory_usage=True, handle_timeout_termination=False)
-
-
-def test_channels_that_are_not_so_many_frames_are_refused():
-    player = Player(0, FRAMES["image"], n_envs=1, n_stack=3)
-    with pytest.raises(ValueError, match="n_stack=2 must divide the number of channels"):
-        make(player, 10, n_stack=2)
-
-
-@pytest.mark.parametrize("n_stack", [0, -1, 2.0, True, "4"])
-def test_n_stack_must_be_a_whole_number(n_stack):
-    player = Player(0, FRAMES["image"], n_envs=1, n_stack=4)
-    with pytest.raises(ValueError, match="n_stack must be a whole number of at least 1"):
-        make(player, 10, n_stack=n_stack)
-
-
-@pytest.mark.parametrize("n_added", [0, 3, 8, 30])
-@pytest.mark.parametrize("prioritization", ["proportional", "rank"])
-def test_a_stored_buffer_goes_on_with_the_same_batches(n_added, prioritization, tmp_path):
-    player = Player(5, FRAMES["image"], n_envs=2, n_stack=4, ends_in=2)
-    buffer = make(player, 8, n_stack=4, prioritization=prioritization)
-    for _ in range(n_added):
-        buffer.add(*player.step())
-
-    save_buffer(buffer, tmp_path / "buffer")
-    loaded = load_buffer(tmp_path / "buffer", "cpu")
-
-    assert_same_buffer(loaded, buffer)
-    for _ in range(30):
-        transition = player.step()
-        loaded.add(*transition)
-        buffer.add(*transition)
-        assert_same_batch(loaded.sample(5), buffer.sample(5))
-        assert_all_equal(loaded, buffer)
+    with pytest.raises(ValueError, match="divide"):
+        make(Player(n_stack=3), 10, n_stack=2)
 
 
 @pytest.mark.parametrize(
     ("name", "frame"), [("newest", -1), ("newest", 10**9), ("following", 10**9), ("previous", -2)]
 )
-def test_a_file_that_names_frames_that_it_does_not_have_is_refused(name, frame, tmp_path):
-    player = Player(5, FRAMES["image"], n_envs=2, n_stack=4)
+def test_a_file_with_frames_that_do_not_exist_is_refused(name, frame, tmp_path):
+    player = Player()
     buffer = make(player, 8, n_stack=4)
-    for _ in range(5):
-        buffer.add(*player.step())
+    add(player, 5, buffer)
     buffer.storage()[f"frames/{name}"].flat[3] = frame
 
     save_buffer(buffer, tmp_path / "buffer")
 
-    with pytest.raises(ValueError, match=f"{name} frames must lie in"):
+    with pytest.raises(ValueError, match=name):
         load_buffer(tmp_path / "buffer", "cpu")
+    for n_frames in (-1, 10**9):
+        with pytest.raises(ValueError, match="n_frames"):
+            buffer.restore({**buffer.state(), "n_frames": n_frames})
 
 
-@pytest.mark.parametrize("n_frames", [None, -1, 10**9, 2.0, "all"])
-def test_a_number_of_frames_that_do_not_fit_is_refused(n_frames):
-    buffer = make(Player(5, FRAMES["image"], n_envs=2, n_stack=4), 8, n_stack=4)
-
-    with pytest.raises(ValueError, match=r"n_frames must lie in \[0, 90\]"):
-        buffer.restore({**buffer.state(), "n_frames": n_frames})
-
-
-class Memory:
-    """A ``psutil`` that knows of a kilobyte of free memory."""
-
-    available = 1000
-
-    @classmethod
-    def virtual_memory(cls):
-        return cls
-
-
-def test_the_constructor_warns_of_memory_that_is_not_free(monkeypatch):
-    monkeypatch.setattr("sb3_per.buffers.frames.psutil", Memory)
-    space = spaces.Box(0, 255, (84, 84, 4), np.uint8)
-
-    with pytest.warns(UserWarning, match=r"needs 7\.\d+ GB when it is full, and 0\.00 GB are free"):
-        PrioritizedReplayBuffer(1_000_000, space, TWO_ACTIONS, "cpu", n_stack=4)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("transposed", [False, True])
-def test_a_thousand_steps_of_breakout_are_sampled_as_without_the_option(transposed):
-    import ale_py  # not among the oldest versions, with which the slow tests do not run
-
-    gym.register_envs(ale_py)
-    env = make_atari_env("BreakoutNoFrameskip-v4", n_envs=2, seed=0)
-    env = VecFrameStack(env, 4)
-    env = VecTransposeImage(env) if transposed else env
-    arguments = (800, env.observation_space, env.action_space, "cpu", 2)
-    ours, plain = (seeded(*arguments, n_stack=n_stack) for n_stack in (4, 1))
-    random = np.random.default_rng(0)
-    observations = env.reset()
-    n_ends = 0
-
-    for _ in range(600):
-        actions = random.integers(env.action_space.n, size=2)
-        new, rewards, dones, infos = env.step(actions)
-        then = deepcopy(new)
-        for i in np.flatnonzero(dones):
-            then[i] = infos[i]["terminal_observation"]
-        ours.add(observations, then, actions, rewards, dones, infos)
-        plain.add(observations, then, actions, rewards, dones, infos)
-        observations, n_ends = new, n_ends + dones.sum()
-
-    assert n_ends > 5
-    assert_all_equal(ours, plain)
-    for _ in range(9):
-        assert_same_batch(ours.sample(32), plain.sample(32))
+# In an algorithm
 
 
 class ThroughPixels(gym.Env):
-    """Random images and short episodes, the longest of which a time limit ends."""
+    """Random images after a blank one, and short episodes, the longest cut by a time limit."""
 
     observation_space = spaces.Box(0, 255, (36, 40, 1), np.uint8)
     action_space = TWO_ACTIONS
@@ -401,7 +360,7 @@ class ThroughPixels(gym.Env):
     def reset(self, seed=None, options=None):
         super().reset(seed=seed)
         self.n_steps = 0
-        return self.observation_space.sample(), {}
+        return np.zeros_like(self.observation_space.low), {}
 
     def step(self, action):
         self.n_steps += 1
@@ -409,28 +368,38 @@ class ThroughPixels(gym.Env):
         return self.observation_space.sample(), 1.0, ended, self.n_steps == 15, {}
 
 
-def train(n_stack, alpha):
-    env = VecFrameStack(DummyVecEnv([ThroughPixels] * 2), 4)
+class FloatImages(ThroughPixels):
+    """Stacks of these images can be read along either axis."""
+
+    observation_space = spaces.Box(0, 1, (4, 6, 8), np.float32)
+
+
+def train(env_kind, n_stack, alpha, order=None):
+    env = VecFrameStack(DummyVecEnv([env_kind] * 2), 4, order)
     for one in env.unwrapped.envs:
         one.observation_space = deepcopy(one.observation_space)
         one.observation_space.seed(0)
+    cnn = {"features_extractor_kwargs": {"features_dim": 8}}
     model = PERDQN(
-        "CnnPolicy",
+        "MlpPolicy" if order else "CnnPolicy",
         env,
         buffer_size=60,
         learning_starts=20,
         batch_size=8,
         seed=0,
         device="cpu",
-        policy_kwargs={"features_extractor_kwargs": {"features_dim": 8}},
-        replay_buffer_kwargs={"n_stack": n_stack, "alpha": alpha, "n_steps": 1},
+        policy_kwargs={} if order else cnn,
+        replay_buffer_kwargs={"n_stack": n_stack, "alpha": alpha},
     )
     return model.learn(60).learn(60, reset_num_timesteps=False)
 
 
+@pytest.mark.parametrize(
+    ("env_kind", "order"), [(ThroughPixels, None), (FloatImages, "first"), (FloatImages, "last")]
+)
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
-def test_perdqn_learns_the_same_with_the_option(alpha):
-    ours, plain = train(4, alpha), train(1, alpha)
+def test_perdqn_learns_the_same_with_the_option(env_kind, order, alpha):
+    ours, plain = (train(env_kind, n_stack, alpha, order) for n_stack in (4, 1))
 
     assert ours.replay_buffer.frames is not None
     assert_all_equal(ours.replay_buffer, plain.replay_buffer)
@@ -438,68 +407,8 @@ def test_perdqn_learns_the_same_with_the_option(alpha):
         assert th.equal(own, other)
 
 
-class FloatImages(gym.Env):
-    """Random images of floating-point numbers, whose stacks can be read along either axis."""
-
-    observation_space = spaces.Box(0, 1, (4, 6, 8), np.float32)
-    action_space = TWO_ACTIONS
-
-    def __init__(self):
-        self.random = np.random.default_rng(0)
-
-    def image(self):
-        return self.random.random(self.observation_space.shape).astype(np.float32)
-
-    def reset(self, *, seed=None, options=None):
-        return self.image(), {}
-
-    def step(self, action):
-        return self.image(), 0.0, self.random.random() < 0.2, False, {}
-
-
-@pytest.mark.parametrize("channels_order", ["first", "last"])
-def test_the_first_row_tells_the_axis_if_the_space_does_not(channels_order, tmp_path):
-    ours, plain = (
-        PERDQN(
-            "MlpPolicy",
-            VecFrameStack(DummyVecEnv([FloatImages]), 4, channels_order),
-            learning_starts=5,
-            seed=0,
-            replay_buffer_kwargs={"n_stack": n_stack},
-        )
-        .learn(40)
-        .replay_buffer
-        for n_stack in (4, 1)
-    )
-    save_buffer(ours, tmp_path / "buffer")
-
-    assert_all_equal(ours, plain)
-    assert_all_equal(load_buffer(tmp_path / "buffer", "cpu"), plain)
-
-
-@pytest.mark.parametrize("transposed", [False, True])
-def test_a_state_without_an_axis_has_the_likelier_one(transposed):
-    player = Player(5, FRAMES["image"], n_envs=2, n_stack=4, transposed=transposed)
-    state = make(player, 8, n_stack=4).state()
-    del state["channels_first"]
-    buffer = make(player, 8, n_stack=4)
-
-    buffer.restore(state)
-
-    assert buffer.state()["channels_first"] == transposed
-
-
-@pytest.mark.parametrize("axis", [True, None, "first", [False], 1.5])
-def test_an_axis_that_does_not_exist_is_refused(axis):
-    buffer = make(Player(5, FRAMES["image"], n_envs=2, n_stack=4), 8, n_stack=4)
-
-    with pytest.raises(ValueError, match=r"channels_first must be one of \[False\]"):
-        buffer.restore({**buffer.state(), "channels_first": axis})
-
-
-def cart_pole(*, normalized=False):
+def cart_pole():
     env = VecFrameStack(make_vec_env("CartPole-v1"), 4)
-    env = VecNormalize(env, norm_obs=True) if normalized else env
     options = {"buffer_size": 500, "learning_starts": 10, "seed": 0, "device": "cpu"}
     return PERDQN("MlpPolicy", env, **options, replay_buffer_kwargs={"n_stack": 4})
 
@@ -515,7 +424,7 @@ def test_training_goes_on_after_a_callback_has_stopped_it():
 def test_after_the_models_environments_were_used_elsewhere_set_env_helps():
     model = cart_pole().learn(103)
     evaluate_policy(model, model.get_env(), n_eval_episodes=1)
-    with pytest.raises(ValueError, match=r"reset .* environments yourself, call .*set_env"):
+    with pytest.raises(ValueError, match="set_env"):
         model.learn(50, reset_num_timesteps=False)
 
     model.set_env(model.get_env())
@@ -524,21 +433,10 @@ def test_after_the_models_environments_were_used_elsewhere_set_env_helps():
 
 
 def test_normalized_observations_are_refused_before_training():
-    with pytest.raises(ValueError, match=r"VecNormalize with norm_obs=False.*got 'norm_obs=True'"):
-        cart_pole(normalized=True)
     model = cart_pole()
     env = model.get_env()
-    with pytest.raises(ValueError, match="VecNormalize with norm_obs=False"):
+
+    with pytest.raises(ValueError, match="norm_obs"):
         model.set_env(VecNormalize(VecFrameStack(make_vec_env("CartPole-v1"), 4)))
+
     assert model.get_env() is env
-
-
-def test_a_checkpoint_goes_on_with_the_same_frames(tmp_path):
-    model = train(4, 0.6)
-
-    save_checkpoint(model, tmp_path / "checkpoint")
-    loaded = load_checkpoint(tmp_path / "checkpoint", model.get_env(), "cpu")
-
-    assert_same_buffer(loaded.replay_buffer, model.replay_buffer)
-    assert loaded.replay_buffer_kwargs["n_stack"] == 4
-    loaded.learn(30, reset_num_timesteps=False)

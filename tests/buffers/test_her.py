@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch as th
 from builders import BOX, TWO_ACTIONS, fill, probabilities_in
+from checks import assert_same_batch
+from goal_line import GOAL_SPACE
 from gymnasium import spaces
 from stable_baselines3 import HerReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
@@ -17,16 +19,7 @@ from stable_baselines3.common.envs import BitFlippingEnv
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from stable_baselines3.her.goal_selection_strategy import GoalSelectionStrategy
 
-from sb3_per import (
-    PERDQN,
-    PERSAC,
-    PERTD3,
-    PERTQC,
-    PrioritizedHerReplayBuffer,
-)
-
-GOAL_SPACE = spaces.Dict({"observation": BOX, "achieved_goal": BOX, "desired_goal": BOX})
-STRATEGIES = ("future", "final", "episode")
+from sb3_per import PERDQN, PERSAC, PERTD3, PERTQC, PrioritizedHerReplayBuffer
 
 
 class Goals(gym.Env):
@@ -46,9 +39,8 @@ def goal_envs(n_envs):
 
 def make(n_rows=10, n_envs=1, kind=PrioritizedHerReplayBuffer, **options):
     """At step t, environment e sees (t, e) and wants (t, e), and has achieved (t + 1, e) after."""
-    envs = goal_envs(n_envs)
-    size = n_rows * n_envs
-    return kind(size, GOAL_SPACE, TWO_ACTIONS, envs, "cpu", n_envs=n_envs, **options)
+    sizes = (n_rows * n_envs, GOAL_SPACE, TWO_ACTIONS, goal_envs(n_envs), "cpu")
+    return kind(*sizes, n_envs=n_envs, **options)
 
 
 def has_new_goal(batch):
@@ -71,9 +63,9 @@ class GlobalGoals:
 
 @pytest.mark.parametrize("n_envs", [1, 3])
 @pytest.mark.parametrize("copy_info_dict", [False, True])
-@pytest.mark.parametrize("strategy", [*STRATEGIES, *GoalSelectionStrategy])
-@pytest.mark.parametrize("normalized", [False, True])
-def test_goals_rewards_and_infos_are_those_of_sb3(n_envs, copy_info_dict, strategy, normalized):
+@pytest.mark.parametrize("strategy", ["future", "final", "episode", *GoalSelectionStrategy])
+@pytest.mark.parametrize("is_normalized", [False, True])
+def test_goals_rewards_and_infos_are_those_of_sb3(n_envs, copy_info_dict, strategy, is_normalized):
     options = {"goal_selection_strategy": strategy, "copy_info_dict": copy_info_dict}
     ours, theirs = (
         make(12, n_envs, kind, **options) for kind in (PrioritizedHerReplayBuffer, HerReplayBuffer)
@@ -81,12 +73,9 @@ def test_goals_rewards_and_infos_are_those_of_sb3(n_envs, copy_info_dict, strate
     ends = {"done_at": [(4, 0), (9, 1), (14, 0)], "truncated_at": [(8, 0), (12, 1), (11, 2)]}
     for buffer in (ours, theirs):
         fill(buffer, 17, **ends)
-    env = (
-        VecNormalize(goal_envs(n_envs), clip_reward=1e9, norm_obs_keys=["observation"])
-        if normalized
-        else None
-    )
-    if normalized:
+    env = None
+    if is_normalized:
+        env = VecNormalize(goal_envs(n_envs), clip_reward=1e9, norm_obs_keys=["observation"])
         env.ret_rms.var, env.obs_rms["observation"].mean = 9.0, np.array([3.0, 1.0])
     ours.generator = GlobalGoals()
 
@@ -120,13 +109,6 @@ def test_her_ratio_of_a_batch_gets_new_goals(n_sampled_goal, batch_size):
     assert len(batch.rewards) == len(batch.slots) == batch_size
 
 
-def test_a_batch_size_that_is_no_whole_number_is_refused():
-    buffer = fill(make(20), 20, done_at=[(9, 0), (19, 0)])
-
-    with pytest.raises(ValueError, match=r"batch_size must be a whole number .* got '2'"):
-        buffer.sample("2")
-
-
 @pytest.mark.parametrize("options", [{}, {"prioritization": "rank"}, {"uniform_share": 0.5}])
 def test_new_goals_do_not_depend_on_priority(options):
     buffer = fill(make(20, 1, alpha=1.0, **options), 20, done_at=[(9, 0), (19, 0)])
@@ -141,7 +123,7 @@ def test_new_goals_do_not_depend_on_priority(options):
         np.add.at(n_new, batch.slots, has_new_goal(batch).numpy())
 
     # Without replacement within a batch, the variance is below the binomial one. Four standard
-    # errors for each of 20 slots: a wrong alarm in a thousand seeds. In order of slots instead,
+    # errors for each of 20 slots: a false alarm in a thousand seeds. In order of slots instead,
     # the first slots would get 100 % and the last ones 0 %.
     assert n_sampled.min() > 20
     assert n_new.sum() == 400 * 16
@@ -157,39 +139,17 @@ def test_weights_and_slots_belong_to_the_transitions_of_the_batch():
 
     steps_and_envs = th.from_numpy(np.stack(np.divmod(batch.slots, 2), axis=1))
     assert th.equal(batch.observations["observation"], steps_and_envs.float())
-    expected = (len(slots) * buffer.prioritization.probabilities(batch.slots)) ** -0.7
+    expected = (len(slots) * buffer.probabilities(batch.slots)) ** -0.7
     np.testing.assert_allclose(batch.weights.numpy().ravel(), expected, rtol=1e-6)
 
 
-def test_transitions_of_unfinished_episodes_are_never_sampled():
-    buffer = fill(make(10, 2), 7, done_at=[(2, 0)], truncated_at=[(4, 1)])
-
-    ended = {2 * row for row in range(3)} | {2 * row + 1 for row in range(5)}
-    assert sampleable(buffer) == ended
-    assert buffer.n_sampleable == 8
-    assert set(np.concatenate([buffer.sample(8).slots for _ in range(9)])) == ended
-
-
-def test_an_episode_that_is_overwritten_leaves_whole():
-    buffer = fill(make(10), 9, done_at=[(3, 0), (8, 0)])
-    batch = buffer.sample(20)
-
-    fill(buffer, 2, first=9)
-
-    assert sampleable(buffer) == {4, 5, 6, 7, 8}
-    buffer.update_priorities(batch.slots, np.full(20, 5.0))  # some of these come too late
-    assert sampleable(buffer) == {4, 5, 6, 7, 8}
-    assert set(np.concatenate([buffer.sample(8).slots for _ in range(9)])) == {4, 5, 6, 7, 8}
-
-
 @pytest.mark.parametrize("seed", range(10))
-def test_what_can_be_sampled_is_always_what_sb3_samples(seed):
-    """Episodes of 1 to 25 steps in rings of 1 to 12 rows, cut and emptied now and then."""
+def test_what_can_be_sampled_is_what_sb3_samples_and_the_uniform_share_is_exact(seed):
+    """Episodes of 1 to 25 steps in rings of 1 to 12 rows, truncated now and then."""
     random = np.random.default_rng(seed)
     n_rows, n_envs = int(random.integers(1, 13)), int(random.integers(1, 4))
-    ours, theirs = (
-        make(n_rows, n_envs, kind) for kind in (PrioritizedHerReplayBuffer, HerReplayBuffer)
-    )
+    ours = make(n_rows, n_envs, uniform_share=1.0, n_sampled_goal=0)
+    theirs = make(n_rows, n_envs, HerReplayBuffer)
     for step in range(150):
         done_at = [(step, env) for env in range(n_envs) if random.random() < 1 / (1 + seed)]
         is_cut = random.random() < 0.05
@@ -199,106 +159,120 @@ def test_what_can_be_sampled_is_always_what_sb3_samples(seed):
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
                     buffer.truncate_last_trajectory()
-        assert sampleable(ours) == set(np.flatnonzero(theirs.ep_length.ravel() > 0))
-        assert ours.n_sampleable == len(sampleable(ours))
-        if ours.n_sampleable:
-            batch = ours.sample(3)
-            ours.update_priorities(batch.slots, random.normal(size=3))
+        expected = np.flatnonzero(theirs.ep_length.ravel() > 0).tolist()
+        assert sampleable(ours) == set(expected)
+        assert ours.n_sampleable == len(expected)
+        if expected:  # as many strata as transitions: one sample of each
+            slots = ours.sample(len(expected)).slots
+            assert sorted(slots.tolist()) == expected
+            ours.update_priorities(slots[:3], random.normal(size=len(slots[:3])))
 
 
-def test_a_buffer_that_was_pickled_continues_with_the_same_batches():
+def test_an_episode_is_sampled_from_its_end_until_its_first_transition_is_overwritten():
+    buffer = fill(make(10), 9, done_at=[(3, 0), (8, 0)])
+    fill(buffer, 1, first=9)
+    batch = buffer.sample(20)
+    assert sampleable(buffer) == set(range(9))
+
+    fill(buffer, 1, first=10)
+
+    assert sampleable(buffer) == {4, 5, 6, 7, 8}
+    buffer.update_priorities(batch.slots, np.full(20, 5.0))  # some of these are stale
+    assert sampleable(buffer) == {4, 5, 6, 7, 8}
+    assert set(np.concatenate([buffer.sample(8).slots for _ in range(9)])) == {4, 5, 6, 7, 8}
+
+
+@pytest.mark.parametrize("end", ["truncate_last_trajectory", "end_episodes"])
+@pytest.mark.filterwarnings("ignore:The last trajectory")
+def test_episodes_that_are_truncated_can_be_sampled_and_do_not_go_on(end):
+    buffer = fill(make(10, 2), 7, done_at=[(2, 0), (6, 1)])
+
+    getattr(buffer, end)()
+
+    assert sampleable(buffer) == set(range(14))
+    assert buffer._get_samples(np.array([12, 13])).dones.flatten().tolist() == [0, 1]
+    fill(buffer, 1, first=7, done_at=[(7, 0)])
+    assert buffer.ep_length[:, 0].tolist() == [3, 3, 3, 4, 4, 4, 4, 1, 0, 0]
+
+
+def test_a_pickled_buffer_continues_with_the_same_batches():
     buffer = fill(make(10, 2), 17, done_at=[(2, 0), (8, 1), (13, 0), (14, 1)])
     buffer.update_priorities(buffer.sample(8).slots, np.arange(8.0))
 
     loaded = pickle.loads(pickle.dumps(buffer))
 
-    assert loaded.env is None
+    with pytest.raises(ValueError, match="set_env"):
+        loaded.sample(4)
     loaded.set_env(goal_envs(2))
     for _ in range(3):
-        left, right = buffer.sample(16), loaded.sample(16)
-        assert (left.slots == right.slots).all()
-        for key in GOAL_SPACE:
-            assert th.equal(left.observations[key], right.observations[key])
-        assert th.equal(left.rewards, right.rewards)
-        assert th.equal(left.weights, right.weights)
-        for each in (buffer, loaded):
-            each.update_priorities(left.slots, left.rewards)
-            fill(each, 3, first=17, done_at=[(18, 0), (19, 1)])
+        batch = buffer.sample(16)
+        assert_same_batch(loaded.sample(16), batch)
+        for one in (buffer, loaded):
+            one.update_priorities(batch.slots, batch.rewards)
+            fill(one, 3, first=17, done_at=[(18, 0), (19, 1)])
 
 
-def test_a_trajectory_that_is_truncated_on_loading_can_be_sampled():
-    buffer = fill(make(10, 2), 7, done_at=[(2, 0), (6, 1)])
+class Relabelling(PrioritizedHerReplayBuffer):
+    """SB3's hooks, overridden."""
 
-    with pytest.warns(UserWarning, match="last trajectory .* will be truncated"):
-        buffer.truncate_last_trajectory()
+    def _get_real_samples(self, batch_indices, env_indices, env=None):
+        samples = super()._get_real_samples(batch_indices, env_indices, env)
+        return samples._replace(rewards=th.from_numpy(100 * batch_indices[:, None] + 1))
 
-    assert sampleable(buffer) == set(range(14))
-    assert buffer.dones[6].tolist() == [1, 1]
-    assert buffer.timeouts[6].tolist() == [1, 0]
-    fill(buffer, 1, first=7, done_at=[(7, 0)])
-    assert buffer.ep_length[:, 0].tolist() == [3, 3, 3, 4, 4, 4, 4, 1, 0, 0]
-
-
-def test_episodes_that_end_with_a_reset_of_the_environments_do_not_go_on():
-    buffer = fill(make(10, 2), 7, done_at=[(2, 0), (6, 1)])
-
-    buffer.end_episodes()
-
-    assert sampleable(buffer) == set(range(14))
-    assert (buffer.gather(np.array([12, 13])).dones.ravel() == th.tensor([0.0, 1.0])).all()
-    fill(buffer, 1, first=7, done_at=[(7, 0)])
-    assert buffer.ep_length[:, 0].tolist() == [3, 3, 3, 4, 4, 4, 4, 1, 0, 0]
+    def _get_virtual_samples(self, batch_indices, env_indices, env=None):
+        samples = super()._get_virtual_samples(batch_indices, env_indices, env)
+        return samples._replace(rewards=th.from_numpy(-100 * batch_indices[:, None] - 1))
 
 
-def test_reset_empties_the_buffer():
-    buffer = fill(make(10), 7, done_at=[(5, 0)])
+@pytest.mark.parametrize("n_envs", [1, 2])
+def test_a_subclasss_hooks_for_real_and_virtual_samples_are_called(n_envs):
+    done_at = [(9, env) for env in range(n_envs)]
+    buffer = fill(make(20, n_envs, Relabelling), 10, done_at=done_at)
 
-    buffer.reset()
+    batch = buffer.sample(20)
 
-    assert sampleable(buffer) == set()
-    assert len(buffer) == buffer.n_sampleable == 0
-    assert not buffer.ep_length.any()
-    assert sampleable(fill(buffer, 3, done_at=[(1, 0)])) == {0, 1}
-
-
-def test_without_an_episode_that_has_ended_the_error_names_learning_starts():
-    with pytest.raises(ValueError, match=r"learning_starts must be larger .* after 10 steps"):
-        fill(make(10, 2), 5).sample(4)
-
-
-def test_when_a_full_buffer_holds_no_whole_episode_the_error_names_buffer_size():
-    buffer = fill(make(10, 2), 12, done_at={(8, 0), (8, 1)})
-
-    with pytest.raises(ValueError, match=r"buffer_size must hold two episodes .* got 20"):
-        buffer.sample(4)
+    rewards = 100 * (batch.slots // n_envs) + 1
+    rewards[4:] *= -1  # the last int(her_ratio * 20) have new goals
+    assert batch.rewards.flatten().tolist() == rewards.tolist()
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("n_rows", "done_at", "message"),
     [
-        ({"n_steps": 3}, "n_steps must be 1 .* got 3"),
-        ({"optimize_memory_usage": True}, "optimize_memory_usage must be False"),
-        ({"n_sampled_goal": -1}, "n_sampled_goal must be a whole number of at least 0, got -1"),
-        ({"goal_selection_strategy": "past"}, "must be one of .*'future'.* got 'past'"),
-        ({"goal_selection_strategy": 3}, "must be one of .*'future'.* got 3"),
-        ({"alpha": 2.0}, "alpha must .* got 2.0"),
-        ({"n_sampled_goals": 4}, "did you mean 'n_sampled_goal'"),
+        (5, (), "learning_starts .* after 10 steps"),
+        (12, {(8, 0), (8, 1)}, "buffer_size .* got 20"),
     ],
 )
-def test_options_out_of_range_are_refused(options, message):
+def test_without_a_whole_episode_the_error_names_what_helps(n_rows, done_at, message):
+    buffer = fill(make(10, 2), n_rows, done_at=done_at)
+
     with pytest.raises(ValueError, match=message):
+        buffer.sample(4)
+
+
+BAD_OPTIONS = [
+    ("n_steps", {"n_steps": 3}),
+    ("optimize_memory_usage", {"optimize_memory_usage": True}),
+    *[("n_sampled_goal", {"n_sampled_goal": value}) for value in (-1, 2.0, True)],
+    *[("goal_selection", {"goal_selection_strategy": value}) for value in ("past", 3)],
+    ("alpha", {"alpha": 2.0}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), BAD_OPTIONS)
+def test_bad_options_are_refused_by_name(name, options):
+    with pytest.raises(ValueError, match=name):
         make(**options)
 
 
 def test_environments_without_goals_are_refused():
     kind, envs = PrioritizedHerReplayBuffer, goal_envs(1)
-    with pytest.raises(ValueError, match="Dict observations with achieved_goal and desired_goal"):
-        kind(10, BOX, TWO_ACTIONS, envs)
-    with pytest.raises(ValueError, match="Dict observations with achieved_goal and desired_goal"):
-        kind(10, spaces.Dict({"achieved_goal": BOX}), TWO_ACTIONS, envs)
-    with pytest.raises(ValueError, match=r"a method compute_reward\("):
+    for space in (BOX, spaces.Dict({"achieved_goal": BOX})):
+        with pytest.raises(ValueError, match="desired_goal"):
+            kind(10, space, TWO_ACTIONS, envs)
+    with pytest.raises(ValueError, match="compute_reward"):
         kind(10, GOAL_SPACE, TWO_ACTIONS, make_vec_env("CartPole-v1"))
-    with pytest.raises(ValueError, match=r"env to be a VecEnv, .* got .*Goals"):
+    with pytest.raises(ValueError, match="VecEnv"):
         kind(10, GOAL_SPACE, TWO_ACTIONS, Goals())
 
 
@@ -317,140 +291,78 @@ def test_it_has_every_attribute_of_sb3s_buffer():
 # In an algorithm
 
 
-def model(algorithm=PERDQN, n_envs=2, **options):
+def model(algorithm=PERDQN, n_envs=1, **options):
     """A model whose episodes take 15 steps, unless chance sets twenty bits."""
-    options = {
-        "learning_starts": 40,
-        "batch_size": 8,
-        "buffer_size": 200,
-        "train_freq": 1,
-        **options,
-    }
-    options.setdefault("replay_buffer_kwargs", {"n_sampled_goal": 2})
-    continuous = algorithm is not PERDQN
-    bits = {"n_bits": 20, "max_steps": 15, "continuous": continuous}
+    bits = {"n_bits": 20, "max_steps": 15, "continuous": algorithm is not PERDQN}
+    fixed = {"learning_starts": 40, "batch_size": 8, "buffer_size": 200, "train_freq": 1}
+    fixed |= {"replay_buffer_kwargs": {"n_sampled_goal": 2}, "device": "cpu", "seed": 0}
+    fixed |= {"replay_buffer_class": PrioritizedHerReplayBuffer, "policy_kwargs": {"net_arch": [8]}}
     env = make_vec_env(lambda: BitFlippingEnv(**bits), n_envs)
-    return algorithm(
-        "MultiInputPolicy",
-        env,
-        replay_buffer_class=PrioritizedHerReplayBuffer,
-        policy_kwargs={"net_arch": [8]},
-        device="cpu",
-        seed=0,
-        **options,
-    )
+    return algorithm("MultiInputPolicy", env, **{**fixed, **options})
 
 
 @pytest.mark.parametrize("algorithm", [PERDQN, PERSAC, PERTD3, PERTQC])
-def test_prioritized_algorithms_learn_with_hindsight(algorithm):
-    trained = model(algorithm).learn(60)
+def test_algorithms_learn_with_hindsight_also_if_it_is_named_by_sb3s_class(algorithm):
+    buffer = model(algorithm, 2, replay_buffer_class=HerReplayBuffer).learn(60).replay_buffer
 
-    buffer = trained.replay_buffer
-    assert trained._n_updates > 0
-    probabilities = buffer.prioritization.probabilities(np.array(sorted(sampleable(buffer))))
-    assert len(set(probabilities)) > 3
+    assert type(buffer) is PrioritizedHerReplayBuffer
+    assert len({*probabilities_in(buffer, np.array(sorted(sampleable(buffer))))}) > 3
     assert buffer.n_sampled_goal == 2
 
 
-@pytest.mark.parametrize("truncate", [False, True])
-@pytest.mark.filterwarnings("ignore:The last trajectory in the replay buffer will be truncated")
-def test_a_model_loads_its_buffer_and_trains_on(tmp_path, truncate):
-    trained = model().learn(50)
+@pytest.mark.parametrize(("truncate", "n_sampleable"), [(False, 30), (True, 50)])
+@pytest.mark.filterwarnings("ignore:The last trajectory")
+def test_a_model_loads_its_buffer_and_trains_on(tmp_path, truncate, n_sampleable):
+    trained = model(n_envs=2).learn(50)
     trained.save(tmp_path / "model")
     trained.save_replay_buffer(tmp_path / "buffer")
-    assert (len(trained.replay_buffer), trained.replay_buffer.n_sampleable) == (50, 30)
 
     loaded = PERDQN.load(tmp_path / "model", trained.get_env())
     loaded.load_replay_buffer(tmp_path / "buffer", truncate_last_traj=truncate)
 
     assert loaded.replay_buffer.env is loaded.get_env()
-    assert loaded.replay_buffer.n_sampleable == (50 if truncate else 30)
+    assert loaded.replay_buffer.n_sampleable == n_sampleable
     loaded.learn(60, reset_num_timesteps=False)
     assert loaded.replay_buffer.n_sampled_goal == 2
 
 
-def test_a_buffer_of_another_run_computes_rewards_with_the_new_environments():
-    first, second = model(), model()
-    first.learn(50)
-    other = pickle.loads(pickle.dumps(first.replay_buffer))
+def test_a_buffer_of_another_run_or_environment_truncates_its_episodes_and_changes_its_env():
+    first, second = model().learn(20), model()
+    buffer = pickle.loads(pickle.dumps(first.replay_buffer))
 
-    second.use_replay_buffer(other)
+    second.use_replay_buffer(buffer)
+    assert buffer.env is second.get_env()
+    assert buffer.n_sampleable == len(buffer) == 20
+    second.learn(22)
+    second.set_env(model().get_env())
 
-    assert other.env is second.get_env()
-    assert other.n_sampleable == len(other) == 50  # its last episodes count as truncated
-    second.learn(20)
-
-
-def test_an_episode_never_joins_two_when_a_model_returns_to_a_buffer():
-    trained = model(n_envs=1).learn(20)
-    first = trained.replay_buffer
-    trained.use_replay_buffer(model(n_envs=1).replay_buffer)
-    trained.learn(12, reset_num_timesteps=False)
-
-    trained.use_replay_buffer(first)
-    trained.learn(10, reset_num_timesteps=False)
-
-    assert first.ep_length[15:20, 0].tolist() == [5] * 5
-    goals = first.observations["desired_goal"]
-    for start, length in zip(first.ep_start[:30, 0], first.ep_length[:30, 0], strict=True):
-        assert (goals[start : start + length] == goals[start]).all()
+    assert buffer.env is second.get_env()
+    assert buffer.n_sampleable == len(buffer) == 42
+    assert buffer.ep_length[:42, 0].tolist() == [15] * 15 + [5] * 5 + [15] * 15 + [7] * 7
 
 
-def test_rewards_for_new_goals_come_from_the_environments_of_set_env():
-    trained, other = model().learn(50), model()
+class Stops(BaseCallback):
+    """Stops the training at the start, or at its 20th step, by an exception or as callbacks do."""
 
-    trained.set_env(other.get_env())
-
-    assert trained.replay_buffer.env is trained.get_env() is other.get_env()
-    assert trained.replay_buffer.n_sampleable == 50  # the running episodes count as truncated
-    trained.learn(20, reset_num_timesteps=False)
-
-
-def test_a_second_training_begins_with_new_episodes():
-    trained = model(n_envs=1).learn(50)
-
-    trained.learn(12)
-
-    assert trained.replay_buffer.ep_length[[0, 15, 30, 45, 49, 50], 0].tolist() == [
-        *[15, 15, 15, 5, 5],
-        0,
-    ]
-
-
-class FailsAtTheStart(BaseCallback):
-    def _init_callback(self):
-        raise ImportError("a package is missing")
-
-    def _on_step(self):
-        return True
-
-
-def test_a_training_that_fails_after_the_environments_were_reset_ends_their_episodes():
-    trained = model(n_envs=1).learn(20)
-    with pytest.raises(ImportError):
-        trained.learn(20, callback=FailsAtTheStart())
-
-    trained.learn(10, reset_num_timesteps=False)
-
-    assert trained.replay_buffer.ep_length[15:20, 0].tolist() == [5] * 5
-
-
-class StopsAfter(BaseCallback):
-    def __init__(self, n_steps, by_ctrl_c):
+    def __init__(self, error, at_start=False):
         super().__init__()
-        self.n_steps, self.by_ctrl_c = n_steps, by_ctrl_c
+        self.error, self.at_start = error, at_start
+
+    def _init_callback(self):
+        if self.at_start:
+            raise self.error
 
     def _on_step(self):
-        if self.n_calls == self.n_steps and self.by_ctrl_c:
-            raise KeyboardInterrupt
-        return self.n_calls < self.n_steps
+        if self.n_calls == 20 and self.error:
+            raise self.error
+        return self.n_calls < 20
 
 
-@pytest.mark.parametrize("by_ctrl_c", [False, True])
-def test_a_training_that_was_stopped_goes_on_with_new_episodes(by_ctrl_c):
-    trained = model(n_envs=1)
+@pytest.mark.parametrize("stop", [Stops(None), Stops(KeyboardInterrupt)])
+def test_a_training_that_was_stopped_goes_on_with_new_episodes(stop):
+    trained = model()
     with contextlib.suppress(KeyboardInterrupt):
-        trained.learn(100, callback=StopsAfter(20, by_ctrl_c))
+        trained.learn(100, callback=stop)
 
     trained.learn(10, reset_num_timesteps=False)
 
@@ -458,49 +370,40 @@ def test_a_training_that_was_stopped_goes_on_with_new_episodes(by_ctrl_c):
     assert trained.replay_buffer.ep_length[15:19, 0].tolist() == [4] * 4
 
 
+@pytest.mark.parametrize("fails_at_the_start", [False, True])
+def test_a_second_training_begins_with_new_episodes(fails_at_the_start):
+    trained = model().learn(20)
+    if fails_at_the_start:  # after the environments were reset
+        with pytest.raises(ImportError):
+            trained.learn(20, callback=Stops(ImportError("missing"), at_start=True))
+
+    trained.learn(12, reset_num_timesteps=not fails_at_the_start)
+
+    assert trained.replay_buffer.ep_length[15:21, 0].tolist() == [*[5] * 5, 0]
+
+
 class WithoutRewards(gym.Env):
     """Spaces of the model's environments, but no way to compute rewards for other goals."""
 
-    def __init__(self, n_bits):
-        bits = BitFlippingEnv(n_bits)
+    def __init__(self):
+        bits = BitFlippingEnv(20)
         self.observation_space, self.action_space = bits.observation_space, bits.action_space
 
 
-def test_environments_that_cannot_compute_rewards_are_refused_later_too():
-    trained = model().learn(50)
+def test_an_algorithm_refuses_environments_without_goals_or_rewards(tmp_path):
+    with pytest.raises(ValueError, match="desired_goal"):
+        PERDQN("MlpPolicy", "CartPole-v1", replay_buffer_class=PrioritizedHerReplayBuffer)
+    trained = model().learn(20)
     env, buffer = trained.get_env(), trained.replay_buffer
-    without = make_vec_env(lambda: WithoutRewards(20), 2)
-
-    with pytest.raises(ValueError, match="needs environments with a method compute_reward"):
+    trained.save(tmp_path / "model")
+    with pytest.raises(ValueError, match="pass env"):
+        PERDQN.load(tmp_path / "model")
+    without = make_vec_env(WithoutRewards)
+    with pytest.raises(ValueError, match="compute_reward"):
         trained.set_env(without)
-
     assert trained.get_env() is env is buffer.env
-    plain = PERDQN("MultiInputPolicy", without, buffer_size=300)
+    plain = PERDQN("MultiInputPolicy", without, buffer_size=200)
     own = plain.replay_buffer
-    with pytest.raises(ValueError, match="needs environments with a method compute_reward"):
+    with pytest.raises(ValueError, match="compute_reward"):
         plain.use_replay_buffer(buffer)
     assert plain.replay_buffer is own
-    trained.learn(20, reset_num_timesteps=False)
-
-
-def test_an_algorithm_needs_a_goal_environment(tmp_path):
-    kind = {"replay_buffer_class": PrioritizedHerReplayBuffer}
-    with pytest.raises(ValueError, match=r"needs Dict observations .*leave replay_buffer_class"):
-        PERDQN("MlpPolicy", "CartPole-v1", **kind)
-    model().save(tmp_path / "model")
-    with pytest.raises(ValueError, match=r"env to be a VecEnv, .*to load a model, pass env"):
-        PERDQN.load(tmp_path / "model")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"n_steps": 3}, "n_steps must be 1 .* got 3"),
-        ({"optimize_memory_usage": True}, "optimize_memory_usage must be False"),
-        ({"replay_buffer_kwargs": {"env": None}}, "has no option 'env'"),
-        ({"replay_buffer_kwargs": {"n_goals": 3}}, "has no option 'n_goals'.*n_sampled_goal"),
-    ],
-)
-def test_an_algorithm_refuses_what_hindsight_replay_cannot_do(options, message):
-    with pytest.raises(ValueError, match=message):
-        model(**options)

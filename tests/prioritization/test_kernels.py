@@ -1,3 +1,5 @@
+"""The functions that numba compiles: when, where they are cached, and what they must not do."""
+
 import importlib
 import os
 import pkgutil
@@ -5,12 +7,13 @@ import shutil
 import subprocess
 import sys
 
-import numpy as np
 from numba import types
 from numba.core.registry import CPUDispatcher
 
+import sb3_per.buffers
 from sb3_per import prioritization
-from sb3_per.prioritization.sampler import PrioritizedSampler
+from sb3_per.prioritization.sampler import warm_up
+from sb3_per.prioritization.sum_tree import SamplingScheme
 
 USE_ALL_KERNELS = """
 import numpy as np
@@ -23,88 +26,33 @@ for prioritization in ("proportional", "rank"):
             buffer = PrioritizedReplayBuffer(
                 100, spaces.Box(-1, 1, (2,)), spaces.Discrete(2), "cpu",
                 prioritization=prioritization, replacement=replacement, stratified=stratified,
+                uniform_share=0.5 * replacement,
             )
             for _ in range(10):
                 buffer.add(np.zeros(2), np.zeros(2), np.zeros(1), np.zeros(1), np.zeros(1), [{}])
             buffer.update_priorities(buffer.sample(4).slots, np.ones(4))
-            buffer.prioritization.probabilities(np.arange(10))
+            buffer.probabilities(np.arange(10))
 """
 
-
-def test_kernels_work_when_they_come_from_numbas_cache(tmp_path):
-    """A kernel that is loaded behind one that calls it cannot return arrays: the order matters."""
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-    compiled = _run(USE_ALL_KERNELS, environment)
-    from_the_cache = _run(USE_ALL_KERNELS, environment)
-
-    assert list(tmp_path.glob("**/*.nbi"))
-    assert compiled.stderr == from_the_cache.stderr == ""
-
-
-def test_no_kernel_returns_arrays_in_a_tuple():
-    """While numba makes such a tuple, Ctrl-C raises SystemError instead of KeyboardInterrupt."""
-    for name in ("proportional", "rank"):
-        for options in ({"uniform_share": 0.5}, {"replacement": False}):
-            for stratified in (False, True):
-                generator = np.random.default_rng(0)
-                sampler = PrioritizedSampler(
-                    9, generator=generator, prioritization=name, stratified=stratified, **options
-                )
-                sampler.insert(np.arange(9))
-                sampler.update(sampler.sample(4, 0.5).slots, np.ones(4))
-                sampler.prioritization.state()
-
-    returned = {}
-    for module in pkgutil.iter_modules(prioritization.__path__):
-        found = vars(importlib.import_module(f"{prioritization.__name__}.{module.name}"))
-        for name, kernel in found.items():
-            if isinstance(kernel, CPUDispatcher):
-                for signature in kernel.nopython_signatures:
-                    returned[f"{module.name}.{name}"] = signature.return_type
-
-    assert len(returned) > 20
-    pairs = {name: kind for name, kind in returned.items() if isinstance(kind, types.BaseTuple)}
-    assert {name for name, kind in pairs.items() if "array" in str(kind)} == set()
-
-
-def _run(code, environment, cwd=None):
-    command = [sys.executable, "-c", code]
-    run = subprocess.run(command, env=environment, cwd=cwd, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    return run
-
-
-NOTHING_TO_WRITE_TO = """
+FROM_READ_ONLY_FOLDERS = """
 import warnings
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    from sb3_per.prioritization.sampler import smallest
+    from sb3_per.prioritization.sum_tree import total_of
 import numpy as np
-print(smallest(np.array([3.0, 2.0])), *[str(warning.message) for warning in caught])
+print(total_of(np.ones(8)), *[str(warning.message) for warning in caught])
 """
 
-
-def test_where_no_folder_can_be_written_kernels_compile_after_one_warning(tmp_path):
-    package = tmp_path / "sb3_per"
-    shutil.copytree("sb3_per", package, ignore=shutil.ignore_patterns("__pycache__"))
-    (package / "prioritization/__pycache__").touch()  # a file: no folder can be made here
-    environment = {
-        **os.environ,
-        "HOME": os.devnull,
-        "XDG_CACHE_HOME": os.devnull,
-        "NUMBA_CACHE_DIR": "",
-    }
-
-    printed = _run(NOTHING_TO_WRITE_TO, environment, cwd=tmp_path).stdout
-
-    assert printed.startswith("2.0 ")
-    assert printed.count("NUMBA_CACHE_DIR") == 1
-
-
-NO_COMPILING_LATER = """
-import sys
-import numpy as np
+REFUSE_TO_COMPILE = """
 from numba.core.dispatcher import Dispatcher
+
+def refuse(*args, **kwargs):
+    raise RuntimeError("compiled too early or too late")
+
+Dispatcher.compile = refuse
+"""
+
+MAKE_MODELS = """
 from sb3_per import PERDQN
 
 models = [
@@ -112,19 +60,95 @@ models = [
     for options in (
         {"prioritization": "proportional", "new_priority": "max_stored"},
         {"prioritization": "rank", "new_priority": "max_stored"},
-        {"weight_normalization": "buffer", "replacement": False},
-        {"stratified": False, "replacement": False},
+        {"prioritization": "lap", "uniform_share": 0.5, "beta": 1},
+        {"weight_normalization": "buffer", "replacement": False, "uniform_share": 0},
+        {"stratified": False, "replacement": False, "uniform_share": 0},
     )
 ]
-
-def refuse(*args, **kwargs):
-    raise RuntimeError("compiled in the middle of training")
-
-Dispatcher.compile = refuse
-for model in models:
-    model.learn(100)
 """
+
+TRAIN = "[model.learn(100) for model in models]"
+
+
+def run(code, cwd=None, **variables):
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    options = {"env": {**os.environ, **variables}, "cwd": cwd, "capture_output": True}
+    finished = subprocess.run(command, text=True, check=False, **options)
+    assert finished.returncode == 0, finished.stderr
+    return finished
+
+
+def all_kernels():
+    for package in (prioritization, sb3_per.buffers):
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            for name, value in vars(importlib.import_module(module.name)).items():
+                if isinstance(value, CPUDispatcher) and value.py_func.__module__ == module.name:
+                    yield f"{module.name}.{name}", value
+
+
+def test_kernels_work_when_they_come_from_numbas_cache(tmp_path):
+    """A kernel that was cached after one that calls it cannot return arrays: order matters."""
+    run(USE_ALL_KERNELS, NUMBA_CACHE_DIR=str(tmp_path))
+    compiled = sorted(tmp_path.glob("**/*.nbc"))
+    run(USE_ALL_KERNELS, NUMBA_CACHE_DIR=str(tmp_path))
+
+    assert len(compiled) > 15
+    assert sorted(tmp_path.glob("**/*.nbc")) == compiled, "loaded, not compiled again"
+
+
+def test_no_kernel_calls_a_kernel_of_another_file():
+    """numba's cache would keep the callee as it was when only its own file has changed."""
+    called = {}
+    for name, kernel in all_kernels():
+        function = kernel.py_func
+        used = [function.__globals__.get(each) for each in function.__code__.co_names]
+        modules = {each.py_func.__module__ for each in used if isinstance(each, CPUDispatcher)}
+        called[name] = modules - {function.__module__}
+
+    assert len(called) > 20
+    assert {name for name, modules in called.items() if modules} == set()
+
+
+def test_no_kernel_returns_arrays_in_a_tuple():
+    """While numba makes such a tuple, Ctrl-C raises SystemError instead of KeyboardInterrupt."""
+    for kind in ("proportional", "rank"):
+        for stratified in (False, True):
+            warm_up(kind, SamplingScheme(stratified, replacement=False), True, False)
+            warm_up(kind, SamplingScheme(stratified), True, True)
+
+    returned = {
+        name: [signature.return_type for signature in kernel.nopython_signatures]
+        for name, kernel in all_kernels()
+    }
+
+    assert sum(map(bool, returned.values())) > 15
+    tuples = [kind for each in returned.values() for kind in each]
+    tuples = [kind for kind in tuples if isinstance(kind, types.BaseTuple)]
+    assert not [kind for kind in tuples if "array" in str(kind)]
+
+
+def test_where_no_folder_can_be_written_kernels_compile_after_one_warning(tmp_path):
+    package = tmp_path / "sb3_per"
+    shutil.copytree("sb3_per", package, ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in (package, package / "prioritization"):
+        (folder / "__pycache__").touch()  # a file: no folder can be made here
+    nowhere = {"HOME": os.devnull, "XDG_CACHE_HOME": os.devnull, "NUMBA_CACHE_DIR": ""}
+
+    printed = run(FROM_READ_ONLY_FOLDERS, tmp_path, PYTHONPATH=str(tmp_path), **nowhere).stdout
+
+    assert printed.startswith("8.0 ")
+    assert printed.count("NUMBA_CACHE_DIR") == 1
+
+
+def test_importing_the_package_compiles_nothing():
+    modules = "sb3_per.buffers.her, sb3_per.algorithms.dqn, sb3_per.saving.checkpoints"
+    run(f"{REFUSE_TO_COMPILE}\nimport {modules}")
 
 
 def test_nothing_is_compiled_after_construction():
-    subprocess.run([sys.executable, "-W", "ignore", "-c", NO_COMPILING_LATER], check=True)
+    run(MAKE_MODELS + REFUSE_TO_COMPILE + TRAIN)
+
+
+def test_a_whole_number_for_beta_compiles_nothing():
+    use = "buffer.sample(4); first = buffer.sample(4, beta=1)"
+    run(USE_ALL_KERNELS + REFUSE_TO_COMPILE + use)

@@ -1,29 +1,53 @@
+"""The sum tree against a list of weights, and the four ways to sample a batch from it."""
+
+import itertools
 import math
 import pickle
 
 import numpy as np
 import pytest
+from frequencies import SIGNIFICANCE, chi_square_p_value
 from hypothesis import given
 from hypothesis import strategies as st
 from naive import NaiveTree
 
-from sb3_per.prioritization.sum_tree import SumTree
+from sb3_per.prioritization.sum_tree import SamplingScheme, SumTree
 
-# Whole numbers add up without rounding, so that twin and tree have to agree to the last bit.
+ALL_SCHEMES = [SamplingScheme(*flags) for flags in itertools.product([True, False], repeat=2)]
+DISTINCT = [scheme for scheme in ALL_SCHEMES if not scheme.replacement]
+# Whole numbers add up without rounding, so tree and model agree to the last bit.
 whole_weights = st.integers(0, 1000).map(float)
 
 
-def tree_of(weights, **kwargs):
-    tree = SumTree(len(weights), **kwargs)
+def tree_of(weights):
+    tree = SumTree(len(weights))
     tree.set(np.arange(len(weights)), np.asarray(weights, dtype=np.float64))
     return tree
 
 
+def spread_weights(n_leaves):
+    """Weights from 1e-6 to 1e6, every tenth leaf 0 (but never the only one)."""
+    random = np.random.default_rng(n_leaves)
+    weights = 10.0 ** random.uniform(-6, 6, n_leaves)
+    weights[9::10] = 0.0
+    return weights
+
+
+def sample(scheme, tree, batch_size, random):
+    uniforms = random.random(scheme.n_uniforms(batch_size))
+    return scheme.sample(tree, batch_size, uniforms, with_smallest=True)
+
+
+# The tree
+
+
 @st.composite
-def written_twins(draw):
-    """A tree and its naive twin after the same random writes, some leaves never written."""
+def written_trees(draw):
+    """A tree and its slow model after the same random writes, some leaves never written."""
     n_leaves = draw(st.integers(1, 600))
     tree, naive = SumTree(n_leaves), NaiveTree(n_leaves)
+    if draw(st.booleans()):
+        tree.track()
     leaf = st.integers(0, n_leaves - 1)
     for writes in draw(st.lists(st.lists(st.tuples(leaf, whole_weights), max_size=40), max_size=8)):
         leaves, weights = [leaf for leaf, _ in writes], [weight for _, weight in writes]
@@ -32,9 +56,9 @@ def written_twins(draw):
     return tree, naive
 
 
-@given(written_twins())
-def test_total_and_extremes_are_those_of_the_leaves(twins):
-    tree, naive = twins
+@given(written_trees())
+def test_total_and_extremes_are_those_of_the_leaves(trees):
+    tree, naive = trees
 
     assert tree.leaf_weights.tolist() == naive.weights
     assert tree.total == sum(naive.weights)
@@ -42,20 +66,15 @@ def test_total_and_extremes_are_those_of_the_leaves(twins):
     assert tree.largest() == max(naive.weights)
 
 
-@given(written_twins(), st.lists(st.floats(0, 1), min_size=1, max_size=50))
-def test_a_mass_finds_the_leaf_at_which_the_running_sum_exceeds_it(twins, shares):
-    tree, naive = twins
+@given(written_trees(), st.lists(st.floats(0, 1), min_size=1, max_size=50))
+def test_a_mass_finds_the_leaf_at_which_the_running_sum_exceeds_it(trees, shares):
+    tree, naive = trees
     if tree.total == 0:
         tree.set(np.array([0]), np.array([1.0]))
         naive.set([0], [1.0])
     masses = np.array(shares) * tree.total
 
-    found = tree.find(masses)
-
-    assert found.tolist() == [naive.find(mass) for mass in masses]
-    inside = masses < tree.total
-    running = np.cumsum(tree.leaf_weights)
-    assert (found[inside] == np.searchsorted(running, masses[inside], side="right")).all()
+    assert tree.find(masses).tolist() == [naive.find(mass) for mass in masses]
 
 
 @pytest.mark.parametrize("n_leaves", [1, 2, 7, 8, 9, 63, 64, 65, 1000, 4097])
@@ -67,96 +86,32 @@ def test_a_leaf_of_weight_zero_is_never_found(n_leaves):
     tree = tree_of(weights)
     edges = [0.0, np.nextafter(tree.total, 0), tree.total, np.nextafter(tree.total, np.inf), np.inf]
     boundaries = np.cumsum(weights)
-    masses = np.concatenate([edges, boundaries, np.nextafter(boundaries, 0)])
+    masses = [edges, boundaries, np.nextafter(boundaries, 0), random.random(100_000) * tree.total]
 
-    found = tree.find(np.concatenate([masses, random.random(1_000_000 // 10) * tree.total]))
+    found = tree.find(np.concatenate(masses))
 
     assert (weights[found] > 0).all()
 
 
-def test_masses_of_zero_and_of_the_total_find_the_first_and_the_last_leaf_with_weight():
-    tree = tree_of([0, 0, 3, 0, 1, 0, 0, 0, 0, 2, 0])
-
-    assert tree.find(np.array([0.0, 6.0, np.nextafter(6.0, 7.0)])).tolist() == [2, 9, 9]
-
-
 @pytest.mark.parametrize("batch_size", [33, 48, 100])
 def test_a_last_stratum_pushed_beyond_the_total_by_rounding_finds_the_last_leaf(batch_size):
-    random = np.random.default_rng(0)
-    totals = random.random(2000)
+    totals = np.random.default_rng(0).random(2000)
     beyond = [total for total in totals if (total / batch_size) * batch_size > total]
 
     assert beyond, "no total is rounded up: the test would show nothing"
     for total in beyond:
-        tree = tree_of([0.0, total, 0.0])
-        assert tree.find(np.array([(total / batch_size) * batch_size])) == [1]
+        assert tree_of([0.0, total, 0.0]).find(np.array([total / batch_size * batch_size])) == [1]
 
 
-def test_a_million_random_writes_leave_the_total_at_the_sum_of_the_leaves():
+def test_sums_do_not_drift_in_a_million_writes_and_return_to_exactly_zero():
     random = np.random.default_rng(0)
     tree = SumTree(3000)
-
     for _ in range(1000):
         tree.set(random.integers(3000, size=1000), 10.0 ** random.uniform(-6, 6, 1000))
 
     assert tree.total == pytest.approx(math.fsum(tree.leaf_weights), rel=1e-14)
-
-
-def test_zeroing_every_leaf_brings_the_total_back_to_exactly_zero():
-    random = np.random.default_rng(0)
-    tree = SumTree(3000)
-    for _ in range(100):
-        tree.set(random.integers(3000, size=1000), random.random(1000))
-
-    tree.set(np.arange(3000), np.zeros(3000))
-
+    tree.set(np.arange(3000), np.zeros(1))  # one weight for all
     assert not tree.nodes.any()
-
-
-def test_of_a_leaf_named_twice_the_last_weight_counts():
-    tree = tree_of(np.ones(100))
-
-    tree.set(np.array([42, 7, 42]), np.array([5.0, 1.0, 9.0]))
-
-    assert tree.leaf_weights[42] == 9
-    assert tree.total == 108
-
-
-@pytest.mark.parametrize(
-    ("leaves", "weights", "complaint"),
-    [
-        ([3, 10], [1.0, 1.0], "got leaf 10"),
-        ([3, -1], [1.0, 1.0], "got leaf -1"),
-        ([3, 4], [1.0, -0.5], "weight -0.5"),
-        ([3, 4], [1.0, np.nan], "weight nan"),
-        ([3, 4], [1.0, np.inf], "weight inf"),
-        ([3, 4], [1.0], "got 2 and 1"),
-    ],
-)
-def test_a_bad_write_is_refused_and_changes_nothing(leaves, weights, complaint):
-    tree = tree_of(np.ones(10))
-    before = tree.nodes.copy()
-
-    with pytest.raises(ValueError, match=complaint):
-        tree.set(np.array(leaves), np.array(weights))
-
-    assert (tree.nodes == before).all()
-
-
-def test_a_tree_needs_a_leaf():
-    with pytest.raises(ValueError, match="got 0"):
-        SumTree(0)
-
-
-def test_extremes_are_right_whether_they_are_tracked_from_the_start_or_later():
-    early, late = SumTree(100), tree_of(np.arange(100))
-    early.track()
-    early.set(np.arange(100), np.arange(100.0))
-
-    for tree in (early, late):
-        assert (tree.smallest(), tree.largest()) == (1, 99)
-        tree.set(np.array([99, 1]), np.array([5.0, 0.0]))
-        assert (tree.smallest(), tree.largest()) == (2, 98)
 
 
 def test_clearing_forgets_weights_and_extremes():
@@ -168,25 +123,162 @@ def test_clearing_forgets_weights_and_extremes():
     assert (tree.total, tree.largest(), tree.smallest()) == (0, 0, np.inf)
 
 
-def test_a_pickled_tree_finds_and_takes_weights_as_before():
-    tree = tree_of(np.arange(1000))
+def test_a_pickled_tree_continues_on_its_cache_lines():
+    tree = tree_of(np.arange(5000))
     tree.track()
 
     restored = pickle.loads(pickle.dumps(tree))
-    restored.set(np.array([1]), np.array([5000.0]))
+    restored.set(np.array([1]), np.array([6000.0]))
 
-    assert restored.total == tree.total + 4999
-    assert restored.largest() == 5000
-    assert (restored.find(np.array([0.0, 5000.0])) == [1, 2]).all()
-
-
-def test_siblings_share_a_cache_line_also_after_pickling():
-    tree = pickle.loads(pickle.dumps(SumTree(5000)))
-
-    assert tree.nodes.ctypes.data % 64 == 0
+    assert restored.total == tree.total + 5999
+    assert restored.largest() == 6000
+    assert restored.find(np.array([0.0, 6000.0])).tolist() == [1, 2]
+    assert restored.nodes.ctypes.data % 64 == 0
 
 
-def test_at_most_ten_bytes_a_leaf():
-    tree = SumTree(1_000_000)
+def test_a_leaf_takes_at_most_ten_bytes():
+    assert SumTree(1_000_000).nodes.nbytes <= 10 * 1_000_000
 
-    assert tree.nodes.nbytes <= 10 * 1_000_000
+
+# Sampling
+
+
+@pytest.mark.parametrize("n_leaves", [1, 2, 7, 1000, 2**17])
+def test_independent_samples_follow_the_weights(n_leaves):
+    weights, n_samples = spread_weights(n_leaves), 400_000
+    probabilities = weights / weights.sum()
+
+    sampled = sample(
+        SamplingScheme(stratified=False), tree_of(weights), n_samples, np.random.default_rng(1)
+    )
+
+    counts = np.bincount(sampled.slots, minlength=n_leaves)
+    assert counts[weights == 0].sum() == 0
+    assert chi_square_p_value(counts, probabilities) > SIGNIFICANCE
+    np.testing.assert_allclose(sampled.probabilities, probabilities[sampled.slots])
+    if n_leaves > 1:  # a sampler that goes one leaf too far in one of twenty samples is rejected
+        is_wrong = np.random.default_rng(2).random(n_samples) < 0.05
+        wrong = np.where(is_wrong, (sampled.slots + 1) % n_leaves, sampled.slots)
+        counts = np.bincount(wrong, minlength=n_leaves)
+        assert chi_square_p_value(counts, probabilities) < SIGNIFICANCE
+
+
+@pytest.mark.parametrize("n_leaves", [1, 2, 7, 1000, 2**17])
+@pytest.mark.parametrize("batch_size", [1, 33, 48, 100, 4096])
+def test_each_stratum_gives_one_sample(n_leaves, batch_size):
+    weights = spread_weights(n_leaves)
+    n_strata = batch_size * weights / weights.sum()  # that each leaf fills
+
+    sampled = sample(SamplingScheme(), tree_of(weights), batch_size, np.random.default_rng(1))
+
+    counts = np.bincount(sampled.slots, minlength=n_leaves)
+    # A leaf fills all its strata except the two at its ends, or none and touches one or two.
+    assert (np.abs(counts - n_strata) < 2 + 1e-9).all()
+    assert (np.diff(sampled.slots) >= 0).all()
+
+
+@pytest.mark.parametrize("scheme", ALL_SCHEMES)
+def test_a_leaf_is_in_a_batch_as_often_as_its_returned_probability_says(scheme):
+    """
+    1 / (expected count) summed over a leaf's samples is 1 on average: weights are unbiased.
+
+    Five standard errors are exceeded once in 1.7 million times.
+    """
+    weights = np.array([0.0, 1.0, 2.0, 0.5, 8.0, 0.0, 1e-3, 4.0, 1.0])
+    tree, random, batch_size, n_batches = tree_of(weights), np.random.default_rng(0), 4, 40_000
+    counts, found, naive = np.zeros(9), np.zeros((n_batches, 9)), np.zeros((n_batches, 9))
+
+    for batch in range(n_batches):
+        sampled = sample(scheme, tree, batch_size, random)
+        np.add.at(counts, sampled.slots, 1)
+        np.add.at(found[batch], sampled.slots, 1 / (batch_size * sampled.probabilities))
+        of_one = weights[sampled.slots] / weights.sum()
+        np.add.at(naive[batch], sampled.slots, 1 / (batch_size * of_one))
+
+    often = counts > 1000
+    assert (counts[weights == 0] == 0).all()
+    assert (errors(found)[often] <= 5).all()
+    if not scheme.replacement:  # the probabilities of a single sample are rejected
+        assert (errors(naive)[often] > 5).any()
+
+
+def errors(estimates):
+    """How many standard errors the means of estimates are away from 1."""
+    error = estimates.std(axis=0) / np.sqrt(len(estimates))
+    return np.maximum(np.abs(estimates.mean(axis=0) - 1) - 1e-12, 0) / np.maximum(error, 1e-300)
+
+
+def test_samples_one_by_one_have_the_distribution_of_numpys_choice_without_replacement():
+    weights = np.array([1.0, 2.0, 0.5, 8.0])
+    tree, random, n_batches = tree_of(weights), np.random.default_rng(0), 40_000
+    probabilities = {}
+    for first, second in itertools.permutations(range(4), 2):
+        rest = weights.sum() - weights[first]
+        probabilities[first, second] = weights[first] / weights.sum() * weights[second] / rest
+    pairs = list(probabilities)
+
+    counts = np.zeros(len(pairs))
+    for _ in range(n_batches):
+        slots = sample(SamplingScheme(stratified=False, replacement=False), tree, 2, random).slots
+        counts[pairs.index(tuple(slots.tolist()))] += 1
+
+    assert chi_square_p_value(counts, np.array(list(probabilities.values()))) > SIGNIFICANCE
+
+
+@given(
+    st.sampled_from(DISTINCT),
+    st.lists(st.sampled_from([0.0, 1e-6, 0.3, 1.0, 1.0, 7.0, 1e6]), min_size=1, max_size=200),
+    st.data(),
+)
+def test_without_replacement_leaves_are_distinct_and_the_tree_is_restored(scheme, weights, data):
+    weights[0] = weights[0] or 1.0
+    tree = tree_of(weights)
+    before = tree.nodes.copy()
+    n_positive = int(np.count_nonzero(weights))
+    batch_size = data.draw(st.integers(1, n_positive))
+    random = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+
+    sampled = sample(scheme, tree, batch_size, random)
+
+    assert len(set(sampled.slots.tolist())) == batch_size
+    assert (np.array(weights)[sampled.slots] > 0).all()
+    assert (sampled.probabilities > 0).all()
+    assert (sampled.probabilities <= 1 / batch_size).all()
+    if batch_size == n_positive:  # every leaf is certain
+        assert sampled.probabilities.tolist() == [1 / batch_size] * batch_size
+    assert (tree.nodes == before).all()
+
+
+def test_systematic_probabilities_are_those_worked_out_by_hand():
+    # 10 of 16 fills a stratum of 16 / 3 and is certain; the others share two samples from 6. Then 3
+    # of 6 fills a stratum of 3 and is certain as well, and one sample is left for 1 and 2.
+    tree = tree_of([10.0, 3.0, 1.0, 2.0])
+
+    sampled = sample(SamplingScheme(replacement=False), tree, 3, np.random.default_rng(0))
+
+    by_slot = dict(zip(sampled.slots.tolist(), sampled.probabilities.tolist(), strict=True))
+    expected = {0: 1 / 3, 1: 1 / 3, 2: 1 / 9, 3: 2 / 9}
+    assert by_slot == {slot: pytest.approx(expected[slot]) for slot in by_slot}
+    assert {0, 1} < set(by_slot)
+    assert sampled.smallest_probability == pytest.approx(1 / 9)
+
+
+@pytest.mark.parametrize("scheme", ALL_SCHEMES)
+def test_the_smallest_probability_is_that_of_the_lightest_leaf(scheme):
+    tree, random = tree_of([4.0, 0.0, 2.0, 8.0, 6.0]), np.random.default_rng(0)
+    batches = (sample(scheme, tree, 2, random) for _ in range(1000))
+
+    sampled = next(batch for batch in batches if 2 in batch.slots)
+
+    lightest = sampled.probabilities[sampled.slots.tolist().index(2)]
+    assert sampled.smallest_probability == pytest.approx(lightest)
+
+
+@pytest.mark.parametrize("scheme", ALL_SCHEMES)
+@pytest.mark.parametrize("n_leaves", [1, 2, 8, 9, 63])
+def test_every_leaf_is_reached_except_one_of_weight_zero(scheme, n_leaves):
+    tree, random = tree_of([1.0] * n_leaves + [0.0]), np.random.default_rng(0)
+
+    seen = {slot for _ in range(1000) for slot in sample(scheme, tree, 1, random).slots.tolist()}
+
+    assert seen == set(range(n_leaves))

@@ -1,3 +1,5 @@
+"""Spaces as JSON."""
+
 import json
 
 import numpy as np
@@ -5,11 +7,7 @@ import pytest
 from builders import BOX, DICT, IMAGE
 from gymnasium import spaces
 
-from sb3_per.saving.spaces import space_from_json, space_to_json
-
-
-class MyBox(spaces.Box):
-    pass
+from sb3_per.saving.buffers import space_from_json, space_to_json
 
 
 @pytest.mark.parametrize(
@@ -32,7 +30,7 @@ class MyBox(spaces.Box):
     ],
     ids=str,
 )
-def test_a_space_comes_back_from_text_equal_and_in_order(space):
+def test_space_comes_back_equal_and_in_order(space):
     returned = space_from_json(json.loads(json.dumps(space_to_json(space))))
 
     assert returned == space
@@ -46,49 +44,11 @@ def test_a_space_comes_back_from_text_equal_and_in_order(space):
     [
         spaces.Tuple([BOX]),
         spaces.Text(3),
-        MyBox(-1, 1, (2,)),
+        type("MyBox", (spaces.Box,), {})(-1, 1, (2,)),
         type("Box", (spaces.Box,), {})(-1, 1, (2,)),
         spaces.Dict({"text": spaces.Text(3)}),
     ],
 )
-def test_other_spaces_are_refused_with_the_ones_that_are_not(space):
-    with pytest.raises(ValueError, match=r"only Box, Discrete, .* without pickle, got"):
+def test_other_spaces_are_refused(space):
+    with pytest.raises(ValueError, match="without pickle"):
         space_to_json(space)
-
-
-def test_keys_that_are_the_same_text_are_refused():
-    """Both would be stored under one name."""
-    with pytest.raises(
-        ValueError, match=r"keys of a Dict space must differ as text, got \[1, '1'\]"
-    ):
-        space_to_json(spaces.Dict([(1, BOX), ("1", BOX)]))
-
-
-@pytest.mark.parametrize(
-    "encoded",
-    [
-        None,
-        {"type": "Box"},
-        {"type": ["Box"]},
-        {"type": "Box", "low": 0, "high": 1, "shape": [2, -1], "dtype": "float32"},
-        {"type": "Box", "low": 0, "high": 1, "shape": "22", "dtype": "float32"},
-        {"type": "Box", "low": 0, "high": 1, "shape": [2**23], "dtype": "float32"},
-        {"type": "Box", "low": [0], "high": [[1], []], "shape": [2], "dtype": "float32"},
-        {"type": "Box", "low": None, "high": {}, "shape": [2], "dtype": "float32"},
-        {"type": "Box", "low": 0, "high": 1, "shape": [2], "dtype": "O"},
-        {"type": "Box", "low": 0, "high": 1, "shape": [2], "dtype": "i4,f8"},
-        {"type": "Discrete", "n": 0, "start": 0},
-        {"type": "Discrete", "n": 10**30, "start": 0},
-        {"type": "Discrete", "n": 3, "start": 0, "dtype": "float32"},
-        {"type": "MultiDiscrete", "nvec": [[3], 2], "start": 0},
-        {"type": "MultiBinary", "n": [2**20, 2**20]},
-        {"type": "MultiBinary", "n": None},
-        {"type": "Dict", "spaces": [["a"]]},
-        {"type": "Dict", "spaces": [[["a"], {"type": "MultiBinary", "n": 2}]]},
-        {"type": "Dict", "spaces": [[i, {"type": "MultiBinary", "n": 2**22}] for i in range(2)]},
-    ],
-)
-def test_what_is_no_space_is_refused(encoded):
-    # By our rules, or by those of NumPy and gymnasium.
-    with pytest.raises(ValueError, match=r"stored|values to unpack|positive|inhomogeneous|shape"):
-        space_from_json(encoded)

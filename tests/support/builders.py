@@ -61,6 +61,5 @@ def fill_with_stacks(buffer, n_rows, *, first=0, episode=3):
 
 
 def probabilities_in(buffer, slots):
-    """P(i) of slots by priority, with the rows that were added since the last sample."""
-    buffer.hand_over_new_rows()
+    """P(i) of slots by priority alone, without the uniform share."""
     return buffer.prioritization.probabilities(slots)

@@ -1,4 +1,4 @@
-"""What must hold of a buffer whenever it is asked, and whether two go on alike."""
+"""What must always hold of a buffer, and whether two buffers are the same."""
 
 import math
 from itertools import pairwise
@@ -12,21 +12,15 @@ from sb3_per.prioritization.rank_based import RankBased
 
 
 def check_valid(buffer, finite=True):
-    """
-    Check the promises of a buffer's class.
-
-    :param finite: Whether what is stored is finite, too.
-    :raises AssertionError: if the buffer broke one of the promises.
-    """
-    buffer.hand_over_new_rows()
+    """Check a buffer's invariants; ``finite``: whether what is stored is finite, too."""
     shares = buffer.prioritization.probabilities(np.arange(buffer.n_slots))
     drawable = np.arange(buffer.n_slots) < buffer.n_stored
     if isinstance(buffer, PrioritizedHerReplayBuffer):
         drawable &= buffer.ep_length.flatten() > 0
     if buffer.excluded_row is not None:
         drawable[buffer.slots_of(buffer.excluded_row)] = False
-    assert (shares > 0).tolist() == drawable.tolist(), "drawable and drawn differ"
-    assert buffer.sampler.n_sampleable == buffer.n_sampleable == drawable.sum()
+    assert (shares > 0).tolist() == drawable.tolist(), "a wrong set of slots can be sampled"
+    assert buffer.n_sampleable == drawable.sum()
     if buffer.n_sampleable:
         assert math.isclose(math.fsum(shares), 1.0, rel_tol=1e-9), "probabilities do not add up"
     check = {Proportional: check_proportional, RankBased: check_ranks}
@@ -36,10 +30,9 @@ def check_valid(buffer, finite=True):
 
 
 def check_proportional(prioritization):
-    tree = prioritization._tree
+    tree = prioritization.tree
     check_sums(tree)
     assert prioritization.largest_priority >= prioritization.initial_priority
-    # Powers may round: the comparison is made with room for one unit in the last place or so.
     largest = prioritization.largest_priority**prioritization.alpha
     assert tree.leaf_weights.max() <= largest * (1 + 1e-12), "a leaf is above the largest priority"
 
@@ -50,12 +43,11 @@ def check_ranks(prioritization):
     assert ranks.tolist() == list(range(len(slots))), "ranks and order differ"
     assert (np.diff(priorities) <= 0).all(), "priorities are out of order"
     assert len(priorities) == 0 or priorities[0] <= prioritization.largest_priority
-    check_sums(prioritization._tree)
-    weights = prioritization._tree.leaf_weights
+    check_sums(prioritization.tree)
+    weights = prioritization.tree.leaf_weights
     expected = np.arange(1.0, len(slots) + 1) ** -prioritization.alpha
-    # NumPy's power differs in the last place between one number and many.
     np.testing.assert_allclose(weights[: len(slots)], expected, rtol=1e-15)
-    assert not weights[len(slots) :].any(), "a rank that nobody has can be drawn"
+    assert not weights[len(slots) :].any(), "a rank without a slot can be sampled"
 
 
 def check_sums(tree):
@@ -71,7 +63,7 @@ def check_sums(tree):
 
 
 def assert_same_batch(left, right):
-    """Two samples hold the same, bit by bit."""
+    """Two batches are the same, bit by bit."""
     assert left.slots.tolist() == right.slots.tolist()
     for own, other in zip(left[:-1], right[:-1], strict=True):
         if isinstance(own, dict):
@@ -82,15 +74,12 @@ def assert_same_batch(left, right):
 
 
 def assert_same_buffer(left, right):
-    """What is stored in two buffers, and how it would be drawn, is the same bit by bit."""
-    left.hand_over_new_rows()
-    right.hand_over_new_rows()
+    """Contents, options and probabilities of two buffers are the same, bit by bit."""
     ours, theirs = left.storage(), right.storage()
     assert ours.keys() == theirs.keys()
     for name in ours:
         np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
     assert left.state() == right.state()
-    everyone = np.arange(left.n_slots)
-    shares = [one.prioritization.probabilities(everyone).tolist() for one in (left, right)]
-    assert shares[0] == shares[1]
+    slots = np.arange(left.n_slots)
+    assert left.probabilities(slots).tolist() == right.probabilities(slots).tolist()
     assert left.prioritization.largest_priority == right.prioritization.largest_priority

@@ -1,4 +1,4 @@
-"""A deterministic environment, and a PERDQN that notes what it learns from."""
+"""A deterministic environment, and a PERDQN that notes its batches."""
 
 from typing import ClassVar
 
@@ -12,7 +12,7 @@ from sb3_per import PERDQN
 
 
 class Corridor(gym.Env):
-    """Ten steps to the left or right from the middle; every episode begins alike."""
+    """Ten steps to the left or right from the middle; all episodes start alike."""
 
     action_space = spaces.Discrete(2)
     observation_space = spaces.Box(-10, 10, (2,), np.float32)
@@ -39,7 +39,7 @@ class DictCorridor(Corridor):
 
 
 class WithDropout(BaseFeaturesExtractor):
-    """Draws from torch's random stream at every step of training."""
+    """Takes random numbers from torch in each gradient step."""
 
     def __init__(self, observation_space):
         super().__init__(observation_space, features_dim=8)

@@ -1,4 +1,4 @@
-"""A goal environment whose episodes all begin alike."""
+"""A goal environment whose episodes all start alike."""
 
 import gymnasium as gym
 import numpy as np
@@ -10,7 +10,7 @@ GOAL_SPACE = spaces.Dict({"observation": BOX, "achieved_goal": BOX, "desired_goa
 
 
 class Line(gym.Env):
-    """Walk to a goal on a line in nine steps; every episode begins alike."""
+    """Walk to a goal on a line in nine steps."""
 
     observation_space = GOAL_SPACE
 

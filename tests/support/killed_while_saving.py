@@ -1,8 +1,8 @@
 """
-Kill -9 a training run that saves after every step, again and again, and go on from what is left.
+Kill -9 a training run that saves after every step, again and again, and continue from what is left.
 
-``python tests/killed_while_saving.py FOLDER N_KILLS`` tells how many kills left half a file. It
-goes on after N_KILLS until three did.
+``python tests/support/killed_while_saving.py FOLDER N_KILLS`` prints how many kills left half a
+file. It continues after N_KILLS until three did.
 """
 
 import os
@@ -23,7 +23,7 @@ from sb3_per import PERDQN, CheckpointCallback, latest_checkpoint, load_checkpoi
 N_HALVES = 3
 
 
-def go_on_until_killed(model, folder, seconds):
+def continue_until_killed(model, folder, seconds):
     child = os.fork()
     if child == 0:
         callback = CheckpointCallback(1, folder)
@@ -40,16 +40,16 @@ def go_on_until_killed(model, folder, seconds):
 
 def main(folder, n_kills):
     warnings.simplefilter("error")  # such as that a checkpoint is damaged
-    th.set_num_threads(1)  # several would wait for each other for ever behind a fork
+    th.set_num_threads(1)  # after a fork, several would wait for each other for ever
     moments = random.Random(0)
     model = make(kind=PERDQN, buffer_size=20_000, policy_kwargs={"net_arch": [64]}).learn(100)
     fill(model.replay_buffer, 20_000)
-    save_checkpoint(model, folder / "checkpoint_100_steps.ckpt")
+    save_checkpoint(model, folder / "rl_model_100_steps.ckpt")
     n_done = n_halves = 0
     # How many kills hit a save depends on the machine: with few, more kills follow.
     while n_done < n_kills or (n_halves < N_HALVES and n_done < 10 * n_kills):
         n_done += 1
-        go_on_until_killed(model, folder, moments.uniform(0, 0.1))
+        continue_until_killed(model, folder, moments.uniform(0, 0.1))
         halves = [*folder.glob(".*.partial")]
         n_halves += len(halves)
         for half in halves:

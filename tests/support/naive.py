@@ -1,4 +1,4 @@
-"""Slow, obvious twins of the fast structures, used as oracles."""
+"""Slow, obvious models of the fast structures."""
 
 import numpy as np
 
@@ -28,7 +28,7 @@ class NaiveTree:
 
 def drive_both(fast, naive, steps):
     """
-    Do the same to a prioritization and its twin.
+    Do the same to a prioritization and its slow model.
 
     :param steps: (method, slots) pairs, or ("update", [(choice, td_error), ...]), where a choice
         stands for one of the slots that are inserted, or ("clear", None).
@@ -110,7 +110,7 @@ class NaiveOrder:
 
 
 class NaiveRanks:
-    """An argsort for each question, as notebooks have it."""
+    """An argsort for each call."""
 
     def __init__(self, n_slots, alpha, initial_priority, new_priority):
         self.alpha, self.new_priority = alpha, new_priority

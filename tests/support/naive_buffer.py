@@ -1,23 +1,21 @@
-"""A slow, obvious twin of the prioritized buffers: a list of rows, and a word for each slot."""
+"""A slow model of the prioritized buffers: a dict of rows, and sets of slots."""
 
 import numpy as np
 from naive import NaiveProportional, NaiveRanks
 
-AWAITED, OVERWRITTEN = "awaited", "overwritten"
-
 
 class NaiveBuffer:
     """
-    ``log`` holds of each slot how many TD errors are awaited, and whether of what is gone.
     Row r holds (step, ends): the step that ``builders.fill`` wrote there, and for each environment
-    "done", "cut" or "". Every question is answered by going through all of them.
+    "done", "cut" or "". ``sampled`` are slots whose TD error has not come; ``stale`` are slots
+    whose transition was overwritten or removed after it was sampled.
     """
 
     def __init__(self, options, n_rows, n_envs):
         self.options, self.n_rows, self.n_envs = options, n_rows, n_envs
         self.beta = options["beta"]
-        self.log = {}
-        self.clear()
+        self.sampled, self.stale = set(), set()
+        self.rows, self.next_row = {}, 0
         n_slots = n_rows * n_envs
         alpha, new_priority = options["alpha"], options["new_priority"]
         if options["prioritization"] == "rank":
@@ -26,14 +24,11 @@ class NaiveBuffer:
             clip = options["td_error_clip"] or np.inf
             self.priorities = NaiveProportional(n_slots, alpha, 1e-6, clip, 1.0, new_priority)
 
-    def clear(self):
-        self.rows, self.next_row = {}, 0
-
     def reset(self):
-        self.clear()
+        self.rows, self.next_row = {}, 0
         self.priorities.remove(self.priorities.inserted())
         self.priorities.largest_seen = 1.0
-        self._overwrite([*self.log])
+        self._lose([*self.sampled])
 
     @property
     def n_stored(self):
@@ -51,15 +46,15 @@ class NaiveBuffer:
     def slots_of(self, row):
         return [row * self.n_envs + env for env in range(self.n_envs)]
 
-    def drawable(self):
+    def sampleable(self):
         return sorted(set(range(self.n_stored)) - set(self.not_sampleable()))
 
     def add(self, step, ends):
         row, self.next_row = self.next_row, (self.next_row + 1) % self.n_rows
         self.rows[row] = (step, list(ends))
-        slots = self.slots_of(row)
-        self._overwrite(slots)
-        self.priorities.insert(slots)
+        self._lose(self.slots_of(row))
+        self.priorities.insert(self.slots_of(row))
+        self._lose(self.not_sampleable())
         self.priorities.remove(self.not_sampleable())
 
     def end_episodes(self):
@@ -69,34 +64,20 @@ class NaiveBuffer:
         for env, end in enumerate(ends):
             ends[env] = "done" if self.options["shared"] else end or "cut"
 
-    def _overwrite(self, slots):
-        for slot in slots:
-            if slot in self.log:
-                self.log[slot] = (OVERWRITTEN, self.log[slot][1])
+    def _lose(self, slots):
+        """Transitions are gone: TD errors of their samples are stale."""
+        self.stale |= self.sampled & set(slots)
+        self.sampled -= set(slots)
 
     def sample(self, slots):
-        for slot in slots:
-            word, n_awaited = self.log.get(slot, (AWAITED, 0))
-            self.log[slot] = (AWAITED, n_awaited + 1 if word == AWAITED else 1)
-
-    def is_late(self, slot):
-        """Whether what its TD error is awaited for has gone."""
-        return self.log.get(slot, (AWAITED, 0))[0] == OVERWRITTEN
+        self.sampled |= set(slots)
+        self.stale -= set(slots)
 
     def update(self, slots, td_errors):
-        not_sampleable = self.not_sampleable()
-        in_time = [
-            (slot, td_error)
-            for slot, td_error in zip(slots, td_errors, strict=True)
-            if not self.is_late(slot) and slot not in not_sampleable
-        ]
-        for slot in slots:
-            word, n_awaited = self.log.pop(slot, (AWAITED, 0))
-            if n_awaited > 1:
-                self.log[slot] = (word, n_awaited - 1)
-        self.priorities.update(
-            *([list(column) for column in zip(*in_time, strict=True)] or [[], []])
-        )
+        dropped = self.stale | set(self.not_sampleable())
+        kept = [pair for pair in zip(slots, td_errors, strict=True) if pair[0] not in dropped]
+        self.sampled -= {slot for slot, _ in kept}
+        self.priorities.update([slot for slot, _ in kept], [error for _, error in kept])
 
     def transition(self, slot):
         """(first step, env, last step, return, whether done, steps) of the n steps from a slot."""
@@ -113,11 +94,11 @@ class NaiveBuffer:
 
     def weights(self, slots):
         """Of a batch sampled with replacement: (N P)^-beta, normalised."""
-        sampleable, share = self.drawable(), self.options["uniform_share"]
-        shares = np.full(self.n_rows * self.n_envs, np.inf)  # the others are never asked for
+        sampleable, share = self.sampleable(), self.options["uniform_share"]
+        probabilities = np.full(self.n_rows * self.n_envs, np.inf)  # the others are not used
         by_priority = self.priorities.probabilities()[sampleable]
-        shares[sampleable] = share / len(sampleable) + (1 - share) * by_priority
-        weights = (len(sampleable) * shares) ** -self.beta
+        probabilities[sampleable] = share / len(sampleable) + (1 - share) * by_priority
+        weights = (len(sampleable) * probabilities) ** -self.beta
         divisors = {
             "batch": weights[slots].max(),
             "buffer": weights[sampleable].max(),

@@ -1,0 +1,1 @@
+"""What prioritization costs, measured against SB3 and other libraries."""

@@ -1,0 +1,127 @@
+"""The contestants: buffers and bare structures of ours, of SB3 and of other libraries."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+from stable_baselines3.common.buffers import ReplayBuffer
+
+from sb3_per.buffers.prioritized import PrioritizedReplayBuffer
+from sb3_per.prioritization.proportional import Proportional
+from sb3_per.prioritization.rank_based import RankBased
+from sb3_per.prioritization.sum_tree import SamplingScheme
+
+ALPHA, BETA = 0.6, 0.4
+ACTIONS = spaces.Discrete(4)
+
+
+# Recipe 1 of docs/results/recipes.md.
+HALF_UNIFORM = {
+    "td_error_clip": 1.0,
+    "uniform_share": 0.5,
+    "beta": 1.0,
+    "weight_normalization": "none",
+}
+
+
+class Contestant(Protocol):
+    """A full buffer, or the bare structure that samples slots."""
+
+    def sample(self, batch_size: int) -> Any:
+        """Sample a batch; return what ``update`` needs to know about it."""
+
+    def update(self, drawn: Any, td_errors: NDArray[np.float32]) -> None:
+        """Give the sampled transitions new TD errors, shape (B,)."""
+
+    def add(self) -> None:
+        """Replace the oldest transition with a new one."""
+
+
+class Workload(NamedTuple):
+    """The transitions that a contestant stores."""
+
+    name: str
+    observations: spaces.Box
+    capacity: int
+
+    @property
+    def one(self) -> NDArray[Any]:
+        """Return an observation, in a batch of one."""
+        return np.ones((1, *self.observations.shape), dtype=self.observations.dtype)
+
+
+def flat(capacity: int) -> Workload:
+    """Return a workload with transitions of 8 floats."""
+    return Workload("8 floats", spaces.Box(-1, 1, (8,), np.float32), capacity)
+
+
+def images(capacity: int) -> Workload:
+    """Return a workload with transitions of four stacked frames, as in Atari games."""
+    return Workload("84 x 84 x 4 images", spaces.Box(0, 255, (84, 84, 4), np.uint8), capacity)
+
+
+class OfSB3:
+    """SB3's ``ReplayBuffer`` or one of ours."""
+
+    def __init__(self, buffer: ReplayBuffer, one: NDArray[Any]) -> None:
+        self.buffer, self._one = buffer, one
+        self._zero = np.zeros(1)
+        self._infos: list[dict[str, Any]] = [{}]
+        for _ in range(buffer.buffer_size):
+            self.add()
+
+    def sample(self, batch_size: int) -> Any:
+        return self.buffer.sample(batch_size)
+
+    def update(self, drawn: Any, td_errors: NDArray[np.float32]) -> None:
+        if isinstance(self.buffer, PrioritizedReplayBuffer):
+            self.buffer.update_priorities(drawn.slots, td_errors)
+
+    def add(self) -> None:
+        self.buffer.add(self._one, self._one, self._zero, self._zero, self._zero, self._infos)
+
+
+class Bare:
+    """One of our prioritizations, without the transitions."""
+
+    def __init__(self, kind: Callable[[int], Proportional | RankBased], capacity: int) -> None:
+        self._prioritization, self._capacity = kind(capacity), capacity
+        self._generator, self._scheme = np.random.default_rng(0), SamplingScheme()
+        self._prioritization.insert(np.arange(capacity))
+        self._next = 0
+
+    def sample(self, batch_size: int) -> Any:
+        priorities, uniforms = self._prioritization, self._generator.random(batch_size)
+        leaves = self._scheme.sample(priorities.tree, batch_size, uniforms).slots
+        return priorities.slots_at(leaves)
+
+    def update(self, drawn: Any, td_errors: NDArray[np.float32]) -> None:
+        self._prioritization.update(drawn, td_errors.astype(np.float64))
+
+    def add(self) -> None:
+        self._prioritization.insert(np.array([self._next]))
+        self._next = (self._next + 1) % self._capacity
+
+
+def buffers(workload: Workload) -> Iterator[tuple[str, Callable[[], Contestant]]]:
+    """Return whole buffers by name: SB3's first, and SB3's again, which shows the noise."""
+    arguments = (workload.capacity, workload.observations, ACTIONS, "cpu")
+
+    def ours(**options: Any) -> Contestant:
+        return OfSB3(PrioritizedReplayBuffer(*arguments, alpha=ALPHA, **options), workload.one)
+
+    yield "SB3 uniform", lambda: OfSB3(ReplayBuffer(*arguments), workload.one)
+    yield "SB3 uniform again", lambda: OfSB3(ReplayBuffer(*arguments), workload.one)
+    yield "sb3-per proportional", ours
+    yield "sb3-per rank-based", lambda: ours(prioritization="rank")
+    yield "sb3-per half uniform", lambda: ours(**HALF_UNIFORM)
+    if workload.observations.dtype == np.uint8:
+        yield "sb3-per n_stack=4", lambda: ours(n_stack=4)
+
+
+def structures(workload: Workload) -> Iterator[tuple[str, Callable[[], Contestant]]]:
+    """Return bare structures by name."""
+    yield "sb3-per proportional, bare", lambda: Bare(Proportional, workload.capacity)
+    yield "sb3-per rank-based, bare", lambda: Bare(RankBased, workload.capacity)

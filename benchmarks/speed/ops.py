@@ -1,0 +1,127 @@
+"""Time of sampling, updating and adding: all contestants in one process, turn by turn."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib import colormaps
+from matplotlib.figure import Figure
+
+from benchmarks.speed.contestants import Contestant, Workload, buffers, structures
+from benchmarks.speed.peers import LARGEST, peers
+from benchmarks.tables import Row, quartiles
+from sb3_per.compare.report import save_figure
+
+N_ADDS = 4  # DQN adds four transitions from update to update by default
+UNIFORM, TREES = "SB3 uniform", "torchrl's trees, bare"
+MARKERS = "osD^vP*X"
+
+
+def enter(workload: Workload, only: Sequence[str] = ()) -> dict[str, Contestant]:
+    """
+    Return the full contestants by name; those whose package cannot be imported are left out.
+
+    :param only: Names of those to measure; empty for all.
+    """
+    made = {}
+    for name, make in (*buffers(workload), *structures(workload)):
+        if name in only or not only:
+            made[name] = make()
+    if workload.capacity > LARGEST or workload.observations.dtype == np.uint8:
+        return made  # others need minutes to be filled, or take no images as they are
+    for name, _, make in peers(workload):
+        if name in only or not only:
+            try:
+                made[name] = make()
+            except ImportError as error:
+                print(f"{name} is left out: {error}")
+    return made
+
+
+def measure(
+    workload: Workload, entered: dict[str, Contestant], batches: Sequence[int], n_rounds: int
+) -> list[Row]:
+    """
+    Return times in microseconds. A step is one sample, one update and four additions.
+
+    In a round each contestant makes one step with each batch size, in an order that is random: the
+    previous contestant decides what the caches hold.
+    """
+    random = np.random.default_rng(0)
+    names = list(entered)
+    times: dict[tuple[int, str], list[tuple[float, ...]]] = {
+        (batch, name): [] for batch in batches for name in names
+    }
+    for _ in range(n_rounds):
+        for batch in batches:
+            td_errors = random.exponential(size=batch).astype(np.float32)
+            for i in random.permutation(len(names)):
+                times[batch, names[i]].append(_step(entered[names[i]], batch, td_errors))
+    rows = []
+    for batch in batches:
+        arrays = {name: np.array(times[batch, name]).T for name in names}  # (3, n_rounds)
+        key = {"stored": workload.name, "capacity": workload.capacity, "batch": batch}
+        rows += [{**key, "name": name, **_costs(name, arrays)} for name in names]
+    return rows
+
+
+def _step(contestant: Contestant, batch: int, td_errors: Any) -> tuple[float, ...]:
+    """Return the microseconds of one sample, one update and one addition."""
+    start = time.perf_counter()
+    drawn = contestant.sample(batch)
+    sampled = time.perf_counter()
+    contestant.update(drawn, td_errors)
+    updated = time.perf_counter()
+    for _ in range(N_ADDS):
+        contestant.add()
+    added = time.perf_counter()
+    seconds = (sampled - start, updated - sampled, (added - updated) / N_ADDS)
+    return tuple(1e6 * each for each in seconds)
+
+
+def _costs(name: str, arrays: dict[str, Any]) -> Row:
+    sample, update, add = (float(np.median(each)) for each in arrays[name])
+    costs: Row = {"sample": sample, "update": update, "add": add}
+    costs |= quartiles("step", _step_times(arrays[name]))
+    if UNIFORM in arrays and name != UNIFORM:
+        ratios = _step_times(arrays[name]) / _step_times(arrays[UNIFORM])
+        costs |= quartiles("step / SB3", ratios)
+    if TREES in arrays and name.endswith("bare") and name != TREES:
+        costs["sample / torchrl"] = float(np.median(arrays[name][0] / arrays[TREES][0]))
+        costs["update / torchrl"] = float(np.median(arrays[name][1] / arrays[TREES][1]))
+    return costs
+
+
+def _step_times(array: Any) -> Any:
+    sample, update, add = array
+    return sample + update + N_ADDS * add
+
+
+def draw(rows: pd.DataFrame, file: Path) -> None:
+    """Draw time against stored transitions: a panel for each batch size, quartiles as a band."""
+    flat = rows[rows["stored"] == "8 floats"]
+    names = list(flat["name"].unique())
+    batches = sorted(flat["batch"].unique())
+    figure = Figure(figsize=(4.2 * len(batches) + 2.4, 4.2), layout="constrained")
+    panels = figure.subplots(1, len(batches), sharey=True, squeeze=False)[0]
+    for panel, batch in zip(panels, batches, strict=True):
+        for number, name in enumerate(names):
+            own = flat[(flat["name"] == name) & (flat["batch"] == batch)].sort_values("capacity")
+            colour = colormaps["turbo"](number / max(len(names) - 1, 1))
+            style = {"marker": MARKERS[number % len(MARKERS)], "markersize": 4, "color": colour}
+            style["linestyle"] = "--" if name.endswith("bare") else "-"
+            panel.plot(own["capacity"], own["step"], label=name, **style)
+            band = own["capacity"], own["step, low"], own["step, high"]
+            panel.fill_between(*band, color=colour, alpha=0.15, linewidth=0)
+        panel.set_title(f"batch of {batch}")
+        panel.set_xlabel("transitions stored")
+        panel.set_xscale("log")
+        panel.set_yscale("log")
+        panel.grid(alpha=0.3)
+    panels[0].set_ylabel("microseconds a step:\none sample, one update, four additions")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right upper", frameon=False)
+    save_figure(figure, file)

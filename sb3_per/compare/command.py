@@ -1,0 +1,126 @@
+"""The command line of ``sb3-per compare``."""
+
+import argparse
+import sys
+from pathlib import Path
+
+import yaml
+
+from sb3_per._utils import install
+from sb3_per.compare.run import RayOptions, make_runs
+from sb3_per.compare.suite import Suite, from_options, load
+
+TEMPLATE = Path(__file__).with_name("template.yml")
+
+
+def main() -> None:
+    """
+    Run the command in ``sys.argv``.
+
+    :raises SystemExit: with a message if it cannot run; with 1 if a run has failed.
+    """
+    arguments = _parser().parse_args()
+    try:
+        arguments.command(arguments)
+    except (ValueError, OSError, yaml.YAMLError) as error:
+        raise SystemExit(f"sb3-per compare: {error}") from error
+    except KeyboardInterrupt:
+        raise SystemExit("interrupted; the same command continues with the rest") from None
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="sb3-per compare",
+        description="Train variants of algorithms on tasks and seeds, and report on the runs.",
+    )
+    commands = parser.add_subparsers(required=True, metavar="new | run | report")
+
+    new = commands.add_parser("new", help="write a suite to start from, with comments")
+    new.add_argument("file", type=Path, help="a new YAML file")
+    new.set_defaults(command=_new)
+
+    run = commands.add_parser("run", help="make the runs of a suite that are not finished yet")
+    run.add_argument("suite", nargs="?", type=Path, help="YAML file")
+    run.add_argument("--env", help="without a YAML file: the environment")
+    run.add_argument("--algos", nargs="+", help="its algorithms; the first one is the baseline")
+    run.add_argument("--steps", type=int, default=100_000, help="its steps (default: 100000)")
+    run.add_argument("--seeds", type=int, help="number of seeds (default: the suite's, or 5)")
+    run.add_argument("--jobs", type=int, help="runs at a time (default: 1; with Ray no limit)")
+    run.add_argument("--out", type=Path, help="run folder (default: runs/NAME)")
+    run.add_argument("--device", default="cpu", help="torch's device (default: cpu)")
+    run.add_argument("--engine", choices=("local", "ray"), default="local", help="who makes runs")
+    ray, default = run.add_argument_group("with --engine ray"), RayOptions()
+    ray.add_argument("--address", help="cluster to join (default: start Ray on this machine)")
+    ray.add_argument("--cpus-per-run", type=float, default=default.cpus, help="default: 1")
+    ray.add_argument("--gpus-per-run", type=float, default=default.gpus, help="default: 0")
+    ray.add_argument(
+        "--retries",
+        type=int,
+        default=default.retries,
+        help="tries to make a lost run again (default: 3)",
+    )
+    run.set_defaults(command=_run)
+
+    report = commands.add_parser("report", help="write a table and learning curves")
+    report.add_argument("results", type=Path, help="run folder, or packed results (.jsonl.gz)")
+    report.add_argument("--out", type=Path, help="folder of the report (default: RESULTS/report)")
+    report.add_argument(
+        "--variants", nargs="+", default=(), help="variants in the figure (default: all)"
+    )
+    report.add_argument(
+        "--format", choices=("svg", "pdf", "png"), default="svg", help="of the figure"
+    )
+    report.set_defaults(command=_report)
+    return parser
+
+
+def _new(arguments: argparse.Namespace) -> None:
+    with arguments.file.open("x", encoding="utf-8") as file:
+        file.write(TEMPLATE.read_text(encoding="utf-8"))
+    sys.stdout.write(f"Next: sb3-per compare run {arguments.file}\n")
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    for name in ("jobs", "seeds"):
+        value = getattr(arguments, name)
+        if value is not None and value < 1:
+            raise ValueError(f"--{name} must be at least 1, got {value}")
+    suite = _suite(arguments)
+    folder = arguments.out or Path("runs", suite.name)
+    failed = make_runs(suite, folder, arguments.jobs, arguments.device, _ray_options(arguments))
+    sys.stdout.write(f"Next: sb3-per compare report {folder}\n")
+    if failed:
+        raise SystemExit(f"{len(failed)} runs failed; the same command tries them again")
+
+
+def _suite(arguments: argparse.Namespace) -> Suite:
+    if arguments.suite is not None:
+        suite = load(arguments.suite)
+        return suite.model_copy(update={"seeds": arguments.seeds}) if arguments.seeds else suite
+    if not (arguments.env and arguments.algos):
+        raise ValueError("name a suite, or --env and --algos")
+    return from_options(arguments.env, arguments.algos, arguments.steps, arguments.seeds or 5)
+
+
+def _ray_options(arguments: argparse.Namespace) -> RayOptions | None:
+    if arguments.engine == "local":
+        return None
+    try:
+        import ray  # noqa: F401
+    except ImportError as error:
+        raise ValueError(f"--engine ray needs the package ray: {install('ray')}") from error
+    return RayOptions(
+        arguments.address, arguments.cpus_per_run, arguments.gpus_per_run, arguments.retries
+    )
+
+
+def _report(arguments: argparse.Namespace) -> None:
+    # They import SciPy and Matplotlib, for which `run` would wait.
+    from sb3_per.compare import report
+    from sb3_per.compare.results import PACKED, read
+
+    name = arguments.results.name
+    folder = Path("runs", name.removesuffix(PACKED)) if name.endswith(PACKED) else arguments.results
+    out = arguments.out or folder / "report"
+    rows = report.write(read(arguments.results), out, arguments.variants, arguments.format)
+    sys.stdout.write(f"{rows}\n\n{out / 'report.md'}\n")

@@ -1,0 +1,292 @@
+"""The report of a comparison: one table, one figure, and the numbers of each run."""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import matplotlib.style
+import numpy as np
+import pandas as pd
+from matplotlib import colormaps
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
+
+from sb3_per.compare.results import Results, write_file
+from sb3_per.compare.statistics import (
+    LEAST_RUNS,
+    Estimate,
+    band,
+    difference,
+    improvement,
+    pooled_mean,
+)
+from sb3_per.compare.suite import FINAL_EVALUATIONS, Environment, Score, Suite
+
+ALL = "all"  # the rows over all environments
+MEASURES = ("final", "area")
+# Okabe and Ito's palette, which the colour-blind can tell apart; dashes say the same again.
+COLOURS = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#D55E00", "#0072B2", "#CC79A7", "#F0E442")
+DASHES = ("-", "--", "-.", ":")
+MOST_BANDS = 6  # more cannot be told apart
+COLUMNS = ["environment", "variant", "seeds", "final", "final less", "P final"]
+COLUMNS += ["area", "area less", "P area", "reached", "steps to threshold", "steps/s"]
+
+_NOTES = f"""\
+- *final*: mean of the last {FINAL_EVALUATIONS} evaluations of a run. *area*: mean of all. Both are
+  interquartile means over the seeds. Rows of an environment show returns; rows of *{ALL}* show
+  scores, which are 0 for a random policy and 1 for a solved task.
+- *less*: difference from the baseline. *P*: probability that a run is better than a run of the
+  baseline, mean over the environments; ties count half.
+- Brackets: 95 % bootstrap intervals, from {LEAST_RUNS} seeds on, not corrected for their number.
+- *reached*: runs with an evaluation at the threshold or above. The median counts other runs as
+  longer than the training.
+- *steps/s*: training steps per CPU second, without evaluations; median.
+- Grey lines in the figure: the threshold, and a random policy."""
+
+
+def write(results: Results, out: Path, variants: Sequence[str] = (), ending: str = "svg") -> str:
+    """
+    Write ``report.md``, the figure ``curves``, and ``runs.csv`` with a row for each run.
+
+    :param out: Folder of the report.
+    :param variants: The variants in the figure; empty for all.
+    :param ending: Format of the figure: svg, pdf or png.
+    :return: The main rows of the table, for a terminal.
+    """
+    suite = results.suite
+    unknown = [name for name in variants if name not in suite.variants]
+    if unknown:
+        raise ValueError(f"--variants must be in {[*suite.variants]}, got {unknown}")
+    if not results.finished:
+        raise ValueError("no run has finished yet")
+    out.mkdir(parents=True, exist_ok=True)
+    runs = table_of_runs(results)
+    rows = table(suite, runs)
+    write_figure(results, out / f"curves.{ending}", variants)
+    write_file(out / "runs.csv", runs.to_csv(index=False).encode())
+    parts = [f"# {suite.name}", suite.about, _progress(results), markdown(rows)]
+    parts += [f"![Learning curves](curves.{ending})", _NOTES, _made_with(results, runs)]
+    text = "\n\n".join(part for part in parts if part)
+    write_file(out / "report.md", f"{text}\n".encode())
+    main = rows[rows["environment"] == rows["environment"].iloc[0]]
+    columns = ["variant", "seeds", "final", "P final", "area", "P area"]
+    return f"{_progress(results)}\n\n{main[columns].to_string(index=False)}"
+
+
+def table_of_runs(results: Results) -> pd.DataFrame:
+    """Return a row of numbers for each finished run."""
+    rows = []
+    for run, result in results.finished:
+        environment = results.suite.environments[run.environment]
+        steps, returns = _curve(result, environment)
+        score = environment.score or Score(random=0, solved=1)
+        scores = (returns - score.random) / (score.solved - score.random)
+        reached = math.nan if environment.threshold is None else math.inf
+        if environment.threshold is not None:
+            # Rounded, so that a mean of thresholds is one, however its episodes were added.
+            hits = steps[np.round(returns - environment.threshold, 9) >= 0]
+            reached = float(hits[0]) if hits.size else math.inf
+        rows.append(
+            {
+                "variant": run.variant,
+                "environment": run.environment,
+                "seed": run.seed,
+                "final_return": returns[-FINAL_EVALUATIONS:].mean(),
+                "area_return": returns.mean(),
+                # Rounded, so that equal returns are ties, whatever the order of their sum.
+                "final_score": round(float(scores[-FINAL_EVALUATIONS:].mean()), 9),
+                "area_score": round(float(scores.mean()), 9),
+                "steps_to_threshold": reached,
+                "steps_per_cpu_second": result["trained"] / result["seconds"]["training_cpu"],
+                "cpu_seconds": result["seconds"]["cpu"],
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _curve(result: dict[str, Any], environment: Environment) -> tuple[Any, Any]:
+    """Return steps and mean returns of the evaluations, shape (E,) each."""
+    steps = np.array(result["steps"])
+    in_budget = steps <= environment.steps  # training ends after a whole rollout
+    return steps[in_budget], np.array(result["returns"]).mean(axis=1)[in_budget]
+
+
+def table(suite: Suite, runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the table of a report: over all environments and in each, for each variant."""
+    scopes: dict[str, list[str]] = {name: [name] for name in suite.environments}
+    if len(scopes) > 1:
+        scopes = {ALL: [*suite.environments], **scopes}
+    rows = []
+    for scope, environments in scopes.items():
+        for variant in suite.variants:
+            row: dict[str, object] = {"environment": scope, "variant": suite.label(variant)}
+            row |= _row(suite, runs, environments, variant, suite.baseline)
+            if len(environments) == 1:
+                row |= _pace(suite.environments[scope], _select(runs, variant, scope))
+            rows.append(row)
+        for name, pair in suite.contrasts.items():
+            label = f"{pair.label or name} ({pair.variant} over {pair.over})"
+            row = _row(suite, runs, environments, pair.variant, pair.over)
+            rows.append({"environment": scope, "variant": label, **row, "final": "", "area": ""})
+    return pd.DataFrame(rows, columns=COLUMNS).dropna(axis="columns", how="all").fillna("")
+
+
+def _row(
+    suite: Suite, runs: pd.DataFrame, environments: Sequence[str], variant: str, over: str
+) -> dict[str, object]:
+    """Compare two variants, on the seeds that both have finished in all these environments."""
+    both = [[_select(runs, name, each) for each in environments] for name in (variant, over)]
+    seeds = sorted(set.intersection(*(set(part.index) for part in (*both[0], *both[1]))))
+    row: dict[str, object] = {"seeds": len(seeds)}
+    if not seeds:
+        return row
+    unit = "return" if len(environments) == 1 else "score"
+    for measure in MEASURES:
+        own, other = (
+            [part.loc[seeds, f"{measure}_{unit}"].to_numpy() for part in parts] for parts in both
+        )
+        row[measure] = as_text(pooled_mean(own))
+        if variant != over:
+            ranks, others = (
+                [part.loc[seeds, f"{measure}_score"].to_numpy() for part in parts] for parts in both
+            )
+            digits = 3 if unit == "score" else None
+            row[f"{measure} less"] = as_text(difference(own, other), digits)
+            row[f"P {measure}"] = as_text(improvement(ranks, others), 2)
+    return row
+
+
+def _select(runs: pd.DataFrame, variant: str, environment: str) -> pd.DataFrame:
+    chosen = runs[(runs["variant"] == variant) & (runs["environment"] == environment)]
+    return chosen.set_index("seed")
+
+
+def _pace(environment: Environment, runs: pd.DataFrame) -> dict[str, object]:
+    if not len(runs):
+        return {}
+    pace: dict[str, object] = {"steps/s": f"{runs['steps_per_cpu_second'].median():,.0f}"}
+    if environment.threshold is not None:
+        reached = np.sort(runs["steps_to_threshold"])
+        # All runs have the same length, so this is the estimate of Kaplan and Meier (1958).
+        median = reached[(len(reached) + 1) // 2 - 1]
+        beyond = f"> {environment.steps:,}"
+        pace["reached"] = f"{np.isfinite(reached).sum()} of {len(reached)}"
+        pace["steps to threshold"] = beyond if math.isinf(median) else f"{median:,.0f}"
+    return pace
+
+
+def as_text(estimate: Estimate, digits: int | None = None) -> str:
+    """Return an estimate with its interval, as in ``0.35 [0.23, 0.47]``."""
+    value, low, high = (_number(each, digits) for each in estimate)
+    return value if math.isnan(estimate.low) else f"{value} [{low}, {high}]"
+
+
+def _number(value: float, digits: int | None) -> str:
+    digits = (2 if abs(value) < 10 else 1) if digits is None else digits
+    return f"{round(value, digits) + 0.0:,.{digits}f}"  # + 0.0: no negative zero
+
+
+def markdown(rows: pd.DataFrame) -> str:
+    """Return a table in Markdown."""
+    lines = [[*rows.columns], ["---"] * len(rows.columns), *rows.astype(str).to_numpy().tolist()]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _progress(results: Results) -> str:
+    n_finished, n_missing = len(results.finished), len(results.missing)
+    lines = [f"{n_finished} of {n_finished + n_missing} runs are finished."]
+    if results.missing:
+        lines += ["", "Failed or not yet made:", "", *(f"- {run}" for run in results.missing)]
+    return "\n".join(lines)
+
+
+def _made_with(results: Results, runs: pd.DataFrame) -> str:
+    versions: dict[str, set[str]] = {}
+    for _, result in results.finished:
+        for package, version in result["versions"].items():
+            versions.setdefault(package, set()).add(str(version))
+    listed = ", ".join(f"{name} {' and '.join(sorted(each))}" for name, each in versions.items())
+    return f"Trained in {runs['cpu_seconds'].sum() / 3600:.1f} CPU hours, with {listed}."
+
+
+def write_figure(results: Results, file: Path, variants: Sequence[str] = ()) -> None:
+    """
+    Draw learning curves: interquartile means over the seeds; bands are 95 % intervals.
+
+    :param variants: The variants to draw; empty for all.
+    """
+    suite = results.suite
+    shown = [name for name in suite.variants if name in variants or not variants]
+    n_columns = min(3 if len(suite.environments) == 3 else 2, len(suite.environments))
+    n_rows = math.ceil(len(suite.environments) / n_columns)
+    with own_style():
+        figure = Figure((4.4 * n_columns, 3.1 * n_rows + 0.7), layout="constrained")
+        panels = figure.subplots(n_rows, n_columns, squeeze=False).ravel()
+        for panel, (name, environment) in zip(panels, suite.environments.items(), strict=False):
+            for variant, style in zip(shown, _styles(len(shown)), strict=False):
+                _draw_curve(panel, results, (variant, name), style, len(shown) <= MOST_BANDS)
+            _dress(panel, name, environment)
+        for panel in panels[len(suite.environments) :]:
+            panel.set_axis_off()
+        handles, labels = panels[0].get_legend_handles_labels()
+        n_labels = 1 if max(map(len, labels)) > 30 * n_columns // 2 else min(4, 2 * n_columns)
+        figure.legend(handles, labels, loc="outside upper center", ncols=n_labels, frameon=False)
+        figure.supxlabel("Environment steps", fontsize=10)
+        figure.supylabel("Mean return of an evaluation", fontsize=10)
+        save_figure(figure, file)
+
+
+def own_style() -> AbstractContextManager[None]:
+    """Return a context in which the user's own style changes no figure, and $ in names is text."""
+    return matplotlib.style.context(["default", {"text.parse_math": False}])
+
+
+def save_figure(figure: Figure, file: Path) -> None:
+    """Write a figure. Equal results give equal files, without dates and random identifiers."""
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": file.stem}):
+        metadata = {"Date": None} if file.suffix == ".svg" else {}
+        figure.savefig(file, dpi=150, metadata=metadata)
+
+
+def _styles(n: int) -> Iterator[dict[str, Any]]:
+    """Return colours and dashes of ``n`` curves."""
+    for index in range(n):
+        colour = COLOURS[index] if n <= len(COLOURS) else colormaps["turbo"](index / (n - 1))
+        yield {"color": colour, "linestyle": DASHES[index % len(DASHES)]}
+
+
+def _draw_curve(
+    panel: Any,
+    results: Results,
+    which: tuple[str, str],
+    style: dict[str, Any],
+    has_band: bool,
+) -> None:
+    suite, (variant, environment) = results.suite, which
+    curves = [
+        _curve(result, suite.environments[environment])
+        for run, result in results.finished
+        if (run.variant, run.environment) == which
+    ]
+    if curves:
+        middle, low, high = band(np.array([returns for _, returns in curves]))
+        panel.plot(curves[0][0], middle, label=suite.label(variant), linewidth=1.6, **style)
+        if has_band:
+            area = {"color": style["color"], "alpha": 0.15, "linewidth": 0}
+            panel.fill_between(curves[0][0], low, high, **area)
+
+
+def _dress(panel: Any, name: str, environment: Environment) -> None:
+    random = environment.score and environment.score.random
+    for value in (environment.threshold, random):
+        if value is not None:
+            panel.axhline(value, color="0.6", linewidth=0.8, zorder=0)
+    panel.set_title(name, fontsize=10)
+    panel.set_xlim(0, environment.steps)
+    panel.xaxis.set_major_formatter(EngFormatter(sep=""))
+    panel.locator_params(axis="x", nbins=4)  # more would touch each other in small panels
+    panel.tick_params(labelsize=8)
+    panel.spines[["top", "right"]].set_visible(False)

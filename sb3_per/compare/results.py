@@ -1,0 +1,109 @@
+"""Results: a JSON file in the folder of each run, or all runs of a suite in one compressed file."""
+
+import gzip
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sb3_per.compare.suite import Run, Suite, gym_id, load, runs_of
+
+SUITE = "suite.yml"
+OUTPUT = "output.txt"
+RESULT = "result.json"
+PACKED = ".jsonl.gz"
+
+Result = dict[str, Any]
+
+
+class Results(NamedTuple):
+    """
+    What is known of a suite.
+
+    :param finished: The finished runs with their results.
+    :param missing: The runs that failed or were not made yet.
+    """
+
+    suite: Suite
+    finished: list[tuple[Run, Result]]
+    missing: list[Run]
+
+
+def run_folder(folder: Path, run: Run) -> Path:
+    """
+    Return a run's own folder: in RL-Zoo's layout, below one folder for each variant.
+
+    RL-Zoo's ``all_plots``, ``plot_train`` and ``enjoy`` find it; their ``--exp-id`` is seed + 1.
+    """
+    name = f"{gym_id(run.environment).replace('/', '-')}_{run.seed + 1}"
+    return Path(folder, run.variant, run.settings["algorithm"], name)
+
+
+def read_result(folder: Path, run: Run) -> Result | None:
+    """
+    Read the result of a run; None if the run is not finished.
+
+    :raises ValueError: if it was made with other settings.
+    """
+    path = run_folder(folder, run) / RESULT
+    if not path.is_file():
+        return None
+    result: Result = json.loads(path.read_text(encoding="utf-8"))
+    changed = _changed(result["settings"], run.settings)
+    if changed:
+        raise ValueError(
+            f"{path} was made with other settings: {'; '.join(changed)}. Choose another --out, or "
+            "delete this file to train the run again"
+        )
+    return result
+
+
+def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    changed = []
+    for key in {**old, **new}:
+        before, now = old.get(key), new.get(key)
+        if isinstance(before, dict) and isinstance(now, dict):
+            changed += _changed(before, now)
+        elif before != now:
+            changed.append(f"{key} was {before!r} and is {now!r}")
+    return changed
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file that exists as a whole or not at all."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_bytes(content)
+    partial.replace(path)
+
+
+def read(path: Path) -> Results:
+    """Read a run folder, or a packed file of ``benchmarks/results``."""
+    if path.name.endswith(PACKED):
+        return _unpacked(path)
+    suite = load(path / SUITE)
+    found = {str(run): (run, read_result(path, run)) for run in runs_of(suite)}
+    finished = [(run, result) for run, result in found.values() if result is not None]
+    missing = [run for run, result in found.values() if result is None]
+    return Results(suite, finished, missing)
+
+
+def _unpacked(path: Path) -> Results:
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        header, *results = map(json.loads, file)
+    suite = Suite.model_validate(header["suite"])
+    runs = {(run.variant, run.environment, run.seed): run for run in runs_of(suite)}
+    keys = [(each["variant"], each["environment"], each["seed"]) for each in results]
+    finished = [(runs.pop(key), result) for key, result in zip(keys, results, strict=True)]
+    return Results(suite, finished, [*runs.values()])
+
+
+def pack(results: Results, path: Path) -> None:
+    """Write a suite and its finished runs as compressed JSON lines: the suite, then each run."""
+    lines: list[Any] = [{"suite": results.suite.model_dump(mode="json", exclude_defaults=True)}]
+    for run, result in results.finished:
+        key = {"variant": run.variant, "environment": run.environment, "seed": run.seed}
+        lines.append(key | {name: value for name, value in result.items() if name != "settings"})
+    text = "".join(f"{json.dumps(line, separators=(',', ':'))}\n" for line in lines)
+    # Without a time, so that equal results give equal files.
+    write_file(path, gzip.compress(text.encode(), compresslevel=9, mtime=0))

@@ -1,0 +1,307 @@
+"""A suite: the variants, environments and seeds of a comparison, as data that pydantic checks."""
+
+import importlib.util
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import gymnasium as gym
+import yaml
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveInt,
+    StringConstraints,
+    model_validator,
+)
+
+FINAL_EVALUATIONS = 3  # the last ones, whose mean is a run's final return
+N_EVALUATIONS = 20  # of a run that the command line describes
+FolderName = Annotated[str, StringConstraints(pattern=r"^\w[\w.+-]*$")]
+
+
+class Section(BaseModel):
+    """A part of a suite: unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Evaluation(Section):
+    """
+    The evaluations of a run.
+
+    :param every: Training steps from one evaluation to the next; divides the steps of a run.
+    :param episodes: Episodes of each evaluation.
+    """
+
+    every: PositiveInt
+    episodes: PositiveInt
+
+
+class Score(Section):
+    """
+    The returns at which normalized scores are 0 and 1.
+
+    :param random: Mean return of a random policy.
+    :param solved: Return that counts as solved.
+    :param source: Where both numbers come from.
+    """
+
+    random: float
+    solved: float
+    source: str = ""
+
+    @model_validator(mode="after")
+    def _check_order(self) -> "Score":
+        if self.solved <= self.random:
+            raise ValueError(f"solved must be above random ({self.random}), got {self.solved}")
+        return self
+
+
+class Environment(Section):
+    """
+    The settings that all variants share in one environment.
+
+    ``rl_zoo_section`` fills in the hyperparameters of a section of RL-Zoo's ``rl_zoo_file``.
+
+    :param steps: Training steps of a run.
+    :param score: Scale of the returns; needed only if a suite has several environments.
+    :param threshold: The report says when runs reach this return.
+    :param hyperparameters: Hyperparameters under RL-Zoo's names.
+    :param env_kwargs: Arguments of ``gymnasium.make``, for training and evaluation.
+    """
+
+    steps: PositiveInt
+    evaluation: Evaluation
+    score: Score | None = None
+    threshold: float | None = None
+    hyperparameters: dict[str, Any] = {}
+    env_kwargs: dict[str, Any] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in_rl_zoo(cls, values: Any) -> Any:
+        if not isinstance(values, dict) or "rl_zoo_section" not in values:
+            return values
+        rest = {key: value for key, value in values.items() if not key.startswith("rl_zoo_")}
+        file, name = values.get("rl_zoo_file", "dqn"), values["rl_zoo_section"]
+        section = rl_zoo_sections(file).get(name)
+        if section is None:
+            raise ValueError(f"rl_zoo_section must be in RL-Zoo's {file}.yml, got {name!r}")
+        own = rest.get("hyperparameters", {})
+        if isinstance(own, dict):
+            rest["hyperparameters"] = merged(section, own)
+        return rest
+
+    @model_validator(mode="after")
+    def _check_evaluation(self) -> "Environment":
+        n_evaluations, rest = divmod(self.steps, self.evaluation.every)
+        if rest or n_evaluations < FINAL_EVALUATIONS:
+            rule = f"must divide steps ({self.steps}) into {FINAL_EVALUATIONS} parts or more"
+            raise ValueError(f"evaluation.every {rule}, got {self.evaluation.every}")
+        return self
+
+
+class Variant(Section):
+    """
+    What sets a variant apart from the others.
+
+    :param algorithm: RL-Zoo's name of the algorithm.
+    :param label: Its name in tables and figures; empty for its key.
+    :param overrides: Hyperparameters that replace the environment's; mappings are merged by key.
+    :param scale: Factors of hyperparameters, which are multiplied after that.
+    """
+
+    algorithm: str
+    label: str = ""
+    overrides: dict[str, Any] = {}
+    scale: dict[str, float] = {}
+
+
+class Contrast(Section):
+    """
+    A comparison of a variant with another one than the baseline.
+
+    :param label: Its name in tables; empty for its key.
+    """
+
+    variant: str
+    over: str
+    label: str = ""
+
+
+class Suite(Section):
+    """
+    A comparison: every variant is trained in every environment with every seed.
+
+    :param baseline: The variant with which the others are compared.
+    :param contrasts: Further comparisons of two variants.
+    """
+
+    name: FolderName
+    about: str = ""
+    seeds: PositiveInt
+    first_seed: Annotated[int, Field(ge=0)] = 0
+    baseline: str
+    environments: Annotated[dict[str, Environment], Field(min_length=1)]
+    variants: Annotated[dict[FolderName, Variant], Field(min_length=1)]
+    contrasts: dict[str, Contrast] = {}
+
+    @model_validator(mode="after")
+    def _check_names(self) -> "Suite":
+        pairs = [name for each in self.contrasts.values() for name in (each.variant, each.over)]
+        unknown = [name for name in (self.baseline, *pairs) if name not in self.variants]
+        if unknown:
+            raise ValueError(f"there is no variant {', '.join(unknown)}")
+        unscaled = [name for name, each in self.environments.items() if each.score is None]
+        if unscaled and len(self.environments) > 1:
+            raise ValueError(f"several environments need a score: {', '.join(unscaled)} has none")
+        return self
+
+    @model_validator(mode="after")
+    def _check_hyperparameters(self) -> "Suite":
+        for environment in self.environments.values():
+            for variant in self.variants.values():
+                values = hyperparameters(environment, variant)
+                every, n_envs = environment.evaluation.every, values.get("n_envs", 1)
+                if every % n_envs:
+                    raise ValueError(f"n_envs must divide evaluation.every ({every}), got {n_envs}")
+        return self
+
+    def label(self, variant: str) -> str:
+        """Return the name of a variant in tables and figures."""
+        return self.variants[variant].label or variant
+
+
+class Run(NamedTuple):
+    """
+    One training run. It depends only on its settings.
+
+    :param settings: What a result file repeats, in the types that JSON knows.
+    """
+
+    variant: str
+    environment: str
+    seed: int
+    settings: dict[str, Any]
+
+    def __str__(self) -> str:
+        return f"{self.variant}, {self.environment}, seed {self.seed}"
+
+
+def runs_of(suite: Suite) -> list[Run]:
+    """Return all runs, seed by seed, so that what is done at any time is balanced."""
+    return [
+        Run(name, environment, seed, _settings(suite, name, environment, seed))
+        for seed in range(suite.first_seed, suite.first_seed + suite.seeds)
+        for environment in suite.environments
+        for name in suite.variants
+    ]
+
+
+def _settings(suite: Suite, name: str, environment: str, seed: int) -> dict[str, Any]:
+    shared, variant = suite.environments[environment], suite.variants[name]
+    settings = {
+        "variant": name,
+        "environment": environment,
+        "algorithm": variant.algorithm,
+        "steps": shared.steps,
+        "evaluation": shared.evaluation.model_dump(),
+        "env_kwargs": shared.env_kwargs,
+        "hyperparameters": hyperparameters(shared, variant),
+        "seed": seed,
+    }
+    return dict(json.loads(json.dumps(settings)))
+
+
+def hyperparameters(environment: Environment, variant: Variant) -> dict[str, Any]:
+    """Return the hyperparameters of a variant in an environment."""
+    values = merged(environment.hyperparameters, variant.overrides)
+    for key, factor in variant.scale.items():
+        value = values.get(key)
+        if not isinstance(value, int | float):
+            raise ValueError(f"scale needs a number, but {key} is {value!r}")
+        values[key] = round(value * factor) if isinstance(value, int) else value * factor
+    return values
+
+
+def merged(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``base`` with the values of ``top``; mappings are merged key by key."""
+    result = dict(base)
+    for key, value in top.items():
+        if isinstance(value, Mapping) and isinstance(result.get(key), Mapping):
+            value = merged(result[key], value)
+        result[key] = value
+    return result
+
+
+def rl_zoo_sections(file: str) -> dict[str, dict[str, Any]]:
+    """Return the sections of RL-Zoo's ``file.yml`` of hyperparameters; none if it has no such."""
+    spec = importlib.util.find_spec("rl_zoo3")  # finds the folder without a slow import
+    if spec is None or spec.origin is None:
+        return {}
+    path = Path(spec.origin).parent / "hyperparams" / f"{file}.yml"
+    if not path.is_file():
+        return {}
+    sections: dict[str, dict[str, Any]] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    for section in sections.values():
+        section.pop("n_timesteps", None)
+    return sections
+
+
+def load(path: Path) -> Suite:
+    """Read a suite from a YAML file; the file's name is the default of its name."""
+    values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return Suite.model_validate(
+        {"name": path.stem, **values} if isinstance(values, dict) else values
+    )
+
+
+def as_yaml(suite: Suite) -> str:
+    """Return a suite as text that ``load`` reads, with every hyperparameter spelled out."""
+    values = suite.model_dump(mode="json", exclude_defaults=True)
+    return str(yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
+
+
+def from_options(environment: str, algorithms: Sequence[str], steps: int, seeds: int) -> Suite:
+    """
+    Return a suite of algorithms in one environment; the first algorithm is the baseline.
+
+    Hyperparameters are RL-Zoo's for the first algorithm (or for the one that it extends), if RL-Zoo
+    has any for this environment.
+    """
+    if steps % N_EVALUATIONS:
+        raise ValueError(f"--steps must be a multiple of {N_EVALUATIONS}, got {steps}")
+    env = gym.make(environment)
+    env.close()
+    name = gym_id(environment)
+    section = rl_zoo_sections(algorithms[0].removeprefix("per_")).get(name)
+    return Suite.model_validate(
+        {
+            "name": "_".join([name.replace("/", "-"), *algorithms]),
+            "seeds": seeds,
+            "baseline": algorithms[0],
+            "environments": {
+                environment: {
+                    "steps": steps,
+                    "evaluation": {"every": steps // N_EVALUATIONS, "episodes": 10},
+                    "threshold": env.spec.reward_threshold if env.spec else None,
+                    "hyperparameters": section or {"policy": _policy_for(env.observation_space)},
+                }
+            },
+            "variants": {each: {"algorithm": each} for each in algorithms},
+        }
+    )
+
+
+def _policy_for(space: gym.Space[Any]) -> str:
+    if isinstance(space, gym.spaces.Dict):
+        return "MultiInputPolicy"
+    return "CnnPolicy" if space.shape is not None and len(space.shape) == 3 else "MlpPolicy"
+
+
+def gym_id(environment: str) -> str:
+    """Return what ``module:Name-v0`` is called in gymnasium's registry: ``Name-v0``."""
+    return environment.rpartition(":")[2]

@@ -1,0 +1,154 @@
+"""Training of one run: RL-Zoo trains and evaluates it, and its result is written."""
+
+import argparse
+import importlib
+import json
+import platform
+import time
+import traceback
+from contextlib import redirect_stderr, redirect_stdout
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch as th
+import yaml
+from rl_zoo3.exp_manager import ExperimentManager
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.utils import set_random_seed
+
+from sb3_per import zoo
+from sb3_per.compare.results import OUTPUT, RESULT, Result, run_folder, write_file
+from sb3_per.compare.suite import Run, gym_id
+
+PACKAGES = ("sb3-per", "stable-baselines3", "sb3-contrib", "rl-zoo3", "torch", "numpy", "numba")
+OF_ENVIRONMENTS = ("gymnasium", "Box2D", "MinAtar", "minigrid", "mujoco", "ale-py")
+
+
+def train(run: Run, folder: Path, device: str) -> None:
+    """
+    Train a run and write its result, which exists only if the run has finished.
+
+    Everything that the run prints goes into its folder, an error's traceback included.
+
+    :param folder: The run folder of the suite.
+    :param device: torch's device.
+    """
+    place = run_folder(folder, run)
+    place.mkdir(parents=True, exist_ok=True)
+    output = (place / OUTPUT).open("w", encoding="utf-8")
+    with output, redirect_stdout(output), redirect_stderr(output):
+        try:
+            result = {"settings": run.settings, **_trained(run, folder, device)}
+            write_file(place / RESULT, json.dumps(result, allow_nan=False).encode())
+        except (Exception, SystemExit):
+            traceback.print_exc()
+
+
+def _trained(run: Run, folder: Path, device: str) -> Result:
+    if device != "auto":
+        th.empty(0, device=device)  # raises if there is none; SB3 would silently use the CPU
+    th.set_num_threads(1)  # networks this small gain nothing from more
+    # Adam's averages of a weight without gradients shrink until they are denormal, with which CPUs
+    # are several times slower. Zeros lead to the same weights: Adam divides by its eps at least.
+    th.set_flush_denormal(True)
+    try:
+        return _learned(manager_of(run, folder, device), run)
+    finally:
+        th.set_flush_denormal(False)
+
+
+def _learned(manager: Any, run: Run) -> Result:
+    set_random_seed(run.seed)
+    model, _ = manager.setup_experiment()
+    before, after = _Clock(manager.eval_freq), _Clock(manager.eval_freq)
+    manager.callbacks = [before, *manager.callbacks, after]
+    start = _now()
+    manager.learn(model)
+    wall, cpu = _now() - start
+    if model.num_timesteps < run.settings["steps"]:
+        raise RuntimeError(f"the training ended after {model.num_timesteps} steps")
+    manager.save_trained_model(model)
+    evaluating = np.subtract(after.times, before.times).sum(axis=0)
+    with np.load(Path(manager.save_path, "evaluations.npz")) as file:
+        steps, returns = file["timesteps"].tolist(), file["results"].tolist()
+    return {
+        "steps": steps,
+        "returns": returns,
+        "trained": model.num_timesteps,
+        "greedy": manager.deterministic_eval,
+        "seconds": {
+            "wall": wall,
+            "cpu": cpu,
+            "training_wall": wall - evaluating[0],
+            "training_cpu": cpu - evaluating[1],
+        },
+        "versions": _versions() | {"device": str(model.device), "platform": platform.platform()},
+    }
+
+
+def manager_of(run: Run, folder: Path, device: str) -> Any:
+    """
+    Return RL-Zoo's manager of a run, as its ``train`` makes it.
+
+    It seeds the environments of evaluations with the run's seed, too.
+
+    :param folder: The run folder of the suite, in which the run's own folder exists.
+    """
+    zoo.register()
+    module = run.environment.rpartition(":")[0]
+    if module:
+        importlib.import_module(module)  # it registers the environment
+    settings, place, environment = run.settings, run_folder(folder, run), gym_id(run.environment)
+    values = settings["hyperparameters"] | {"n_timesteps": settings["steps"]}
+    config = place / "hyperparameters.yml"
+    config.write_text(yaml.safe_dump({environment: values}), encoding="utf-8")
+    manager = ExperimentManager(
+        # What RL-Zoo writes into args.yml, where `enjoy` looks for it.
+        argparse.Namespace(env_kwargs=settings["env_kwargs"], seed=run.seed),
+        settings["algorithm"],
+        environment,
+        str(folder / run.variant),
+        eval_freq=settings["evaluation"]["every"],
+        n_eval_episodes=settings["evaluation"]["episodes"],
+        env_kwargs=settings["env_kwargs"],
+        seed=run.seed,
+        log_interval=-2,
+        verbose=0,
+        device=device,
+        config=str(config),
+    )
+    # RL-Zoo counts existing folders for a name, which runs side by side would do at the same time.
+    manager.save_path = str(place)
+    manager.params_path = str(place / manager.env_name)
+    return manager
+
+
+class _Clock(BaseCallback):
+    """Notes the time at every evaluation; one clock runs before it, another one after."""
+
+    def __init__(self, every: int) -> None:
+        super().__init__()
+        self.every = every
+        self.times: list[np.ndarray] = []
+
+    def _on_step(self) -> bool:
+        if self.n_calls % self.every == 0:
+            self.times.append(_now())
+        return True
+
+
+def _now() -> np.ndarray:
+    """Return the seconds on the wall and of this process's computing, shape (2,)."""
+    return np.array([time.perf_counter(), time.process_time()])
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in (*PACKAGES, *OF_ENVIRONMENTS):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found

@@ -1,1 +1,0 @@
-"""Everything that measures: comparisons, benchmarks, the cliffwalk of the paper, and probes."""

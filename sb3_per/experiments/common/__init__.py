@@ -1,1 +1,0 @@
-"""Shared by all experiments: command lines, devices, processes, Ray, tables and figures."""

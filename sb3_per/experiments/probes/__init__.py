@@ -1,1 +1,0 @@
-"""Small measurements behind single tables of the documentation: ``python -m`` runs each of them."""

@@ -1,0 +1,301 @@
+"""Arguments, options of prioritization and their defaults, and beta during training."""
+
+import inspect
+import pydoc
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+from models import ALL, PAIRS, SQUARED, Betas, Point, each, logged, make
+from stable_baselines3 import DQN
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import VecFrameStack
+from stable_baselines3.her import HerReplayBuffer
+
+from sb3_per import (
+    PAPER,
+    PERDQN,
+    PERQRDQN,
+    PERTQC,
+    PrioritizedDictReplayBuffer,
+    PrioritizedHerReplayBuffer,
+    PrioritizedReplayBuffer,
+)
+
+
+class Mine(PrioritizedReplayBuffer):
+    """A buffer of the user's own."""
+
+
+# Constructors
+
+
+@ALL
+def test_signature_and_help_show_the_arguments_of_the_base(kind):
+    ours, theirs = (dict(inspect.signature(one).parameters) for one in (kind, PAIRS[kind]))
+
+    assert ours.pop("double_q", None) is None or kind is PERDQN
+    assert [*ours] == [*theirs]
+    for name, parameter in theirs.items():
+        assert (ours[name].default, ours[name].kind) == (parameter.default, parameter.kind), name
+    assert "learning_starts:" in pydoc.plain(pydoc.render_doc(kind))
+
+
+def test_every_argument_reaches_dqn():
+    env = make_vec_env(Point, env_kwargs={"discrete": True})
+    values = {name: object() for name in [*inspect.signature(DQN).parameters][2:-1]}
+    checked_by_sb3 = {"policy_kwargs": {"a": 1}, "replay_buffer_kwargs": {"b": 2}, "seed": 3}
+    values |= {**checked_by_sb3, "stats_window_size": 7, "verbose": 0, "device": "meta"}
+
+    theirs, ours = (
+        vars(kind("MlpPolicy", env, **values, _init_setup_model=False)) for kind in (DQN, PERDQN)
+    )
+
+    assert {name: ours[name] for name in theirs} == theirs
+
+
+@ALL
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("alpha", "replay_buffer_kwargs"),
+        ("beta", "replay_buffer_kwargs"),
+        ("n_stack", "replay_buffer_kwargs"),
+        ("beta_initial", r"beta=\(first, last\)"),
+        ("beta_fraction", r"beta=\(first, last, n_steps\)"),
+        ("loss", "lap"),
+        ("prioritized_replay_alpha", "alpha="),
+    ],
+)
+def test_misplaced_option_is_refused_with_its_place(kind, name, place, tmp_path):
+    with pytest.raises(ValueError, match=place):
+        make(kind, **{name: 0.5})
+    with pytest.raises(ValueError, match=place):
+        kind.load(tmp_path / "model", **{name: 0.5})
+
+
+@ALL
+def test_unknown_argument_is_a_type_error(kind):
+    with pytest.raises(TypeError, match="lerning_rate"):
+        make(kind, lerning_rate=1e-3)
+    with pytest.raises(TypeError, match="aplha"):
+        make(kind, options={"aplha": 0.5})
+
+
+def test_subclass_may_name_its_own_argument_as_an_option():
+    class WithAlpha(PERDQN):
+        def __init__(self, *args, alpha=0.0, **kwargs):
+            super().__init__(*args, **kwargs)
+            self.own_alpha = alpha
+
+    assert make(WithAlpha, alpha=0.2).own_alpha == 0.2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"double_q": "no"}, "double_q"),
+        ({"replay_buffer_kwargs": ["alpha"]}, "replay_buffer_kwargs must be a dict"),
+        ({"options": {"beta": 1.2}}, "beta"),
+        ({"options": {"prioritization": "lap", "td_error_clip": "loss"}}, "LAP"),
+        ({"options": {"n_steps": 3}}, "n_steps must be given to the algorithm"),
+        ({"options": {"gamma": 0.99}}, "gamma must be given to the algorithm"),
+        ({"replay_buffer_class": HerReplayBuffer}, "without goals"),
+        ({"replay_buffer_class": PrioritizedHerReplayBuffer}, "without goals"),
+        ({"replay_buffer_class": PrioritizedDictReplayBuffer}, "PrioritizedReplayBuffer"),
+        ({"replay_buffer_class": "ReplayBuffer"}, "PrioritizedReplayBuffer"),
+        ({"replay_buffer_class": type("Other", (ReplayBuffer,), {})}, "PrioritizedReplayBuffer"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments, named):
+    with pytest.raises(ValueError, match=named):
+        make(**arguments)
+
+
+@pytest.mark.parametrize("named", [None, ReplayBuffer, PrioritizedReplayBuffer, Mine])
+def test_buffer_class_is_ours_or_the_users(named):
+    expected = Mine if named is Mine else PrioritizedReplayBuffer
+
+    assert type(make(replay_buffer_class=named).replay_buffer) is expected
+
+
+def test_n_steps_and_gamma_reach_the_buffer(recwarn):
+    model = make(n_steps=3, gamma=0.95).learn(60)
+
+    discounts = {*model.replay_buffer.sample(64).discounts.flatten().tolist()}
+    assert sorted(discounts, reverse=True) == pytest.approx([0.95, 0.95**2, 0.95**3])
+    assert model.n_steps == 3
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize(
+    ("shape", "policy", "is_first"),
+    [
+        ((3,), "MlpPolicy", False),
+        ((36, 36, 1), "CnnPolicy", True),  # SB3 transposes it
+        ((1, 36, 36), "CnnPolicy", True),
+    ],
+)
+def test_axis_of_stacked_frames_reaches_the_buffer(shape, policy, is_first):
+    """The first rows need not tell the axis, but ``VecFrameStack`` knows it."""
+    space = spaces.Box(0, 255, shape, np.uint8)
+    env = VecFrameStack(make_vec_env(lambda: Point(True, space)), 3)
+
+    assert make(PERDQN, env, policy, options={"n_stack": 3}).replay_buffer.frames_first is is_first
+    assert make(PERDQN, env, policy).replay_buffer.frames_first is None
+
+
+# Defaults
+
+PROPORTIONAL = {"prioritization": "proportional", "alpha": 0.6, "beta": (0.4, 1.0)}
+EXPECTED = {
+    "paper": {
+        **PROPORTIONAL,
+        "td_error_clip": None,
+        "uniform_share": 0.0,
+        "weight_normalization": "batch",
+    },
+    "half uniform": {
+        **PROPORTIONAL,
+        "td_error_clip": None,
+        "uniform_share": 0.5,
+        "weight_normalization": "mean",
+    },
+    "clipped": {
+        **PROPORTIONAL,
+        "td_error_clip": 1.0,
+        "uniform_share": 0.5,
+        "weight_normalization": "mean",
+    },
+    "lap": {
+        "prioritization": "lap",
+        "alpha": 0.4,
+        "beta": 0.0,
+        "td_error_clip": None,
+        "uniform_share": 0.0,
+    },
+}
+
+
+def check_options(model, name, **changed):
+    """The model stores these options, and its buffer has them."""
+    expected = {**EXPECTED[name], **changed}
+    assert expected.items() <= model.replay_buffer_kwargs.items()
+    assert expected.items() <= model.replay_buffer.arguments().items()
+
+
+@ALL
+def test_default_options(kind):
+    name = "clipped" if kind is PERDQN else "lap" if kind in SQUARED else "half uniform"
+
+    check_options(make(kind), name)
+    check_options(make(kind, options={"alpha": 0.3}), name, alpha=0.3)
+    check_options(make(kind, options=PAPER), "paper")
+
+
+@ALL
+def test_another_prioritization_has_defaults_of_its_own(kind):
+    check_options(make(kind, options={"prioritization": "rank"}), "paper", prioritization="rank")
+    if kind in SQUARED:
+        check_options(make(kind, options={"prioritization": "proportional"}), "paper")
+    else:
+        check_options(make(kind, options={"prioritization": "lap"}), "lap")
+
+
+@ALL
+def test_lap_brings_its_huber_loss_and_other_priorities_have_the_bases(kind):
+    lap = {"prioritization": "lap", "prioritization_kwargs": {"threshold": 0.5}}
+
+    assert make(kind, options=PAPER).loss_threshold == (1.0 if kind is PERDQN else None)
+    assert make(kind, options=lap).loss_threshold == 0.5
+
+
+@each([*SQUARED, PERQRDQN, PERTQC])
+def test_clip_at_the_loss_needs_a_huber_loss(kind):
+    with pytest.raises(ValueError, match="td_error_clip"):
+        make(kind, options={**PAPER, "td_error_clip": "loss"})
+
+
+# Beta
+
+
+@pytest.mark.parametrize(
+    ("beta", "expected"),
+    [
+        ((0.5, 1.0), {100: 0.625, 200: 0.75, 400: 1.0}),
+        ((0.9, 0.1), {100: 0.7, 200: 0.5, 400: 0.1}),
+        ((0.5, 1.0, 200), {100: 0.75, 200: 1.0, 400: 1.0}),
+        ((0.5, 1.0, 800), {100: 0.5625, 200: 0.625, 400: 0.75}),
+        (0.3, {100: 0.3, 200: 0.3, 400: 0.3}),
+        (lambda remaining: 1 - remaining**2, {100: 1 - 0.75**2, 200: 0.75, 400: 1.0}),
+    ],
+    ids=str,
+)
+def test_beta_follows_its_schedule(beta, expected):
+    callback = Betas()
+    model = make(options={"beta": beta}).learn(400, callback=callback)
+
+    betas = {**callback.betas, 400: model.replay_buffer.beta}
+    assert {n_steps: betas[n_steps] for n_steps in expected} == pytest.approx(expected)
+    assert logged(model)["train/beta"] == model.replay_buffer.beta
+
+
+@ALL
+def test_beta_rises_in_every_algorithm(kind):
+    assert make(kind, options={"beta": (0.1, 0.7)}).learn(40).replay_buffer.beta == 0.7
+
+
+def test_beta_out_of_range_stops_training():
+    with pytest.raises(ValueError, match="beta"):
+        make(options={"beta": lambda remaining: 2 - remaining}).learn(60)
+
+
+@pytest.mark.parametrize(
+    ("beta", "last"), [((0.4, 1.0), 1.0), ((0.4, 1.0, 1000), 0.7), (lambda r: 1 - r, 1.0)], ids=str
+)
+def test_beta_never_falls_over_five_calls_of_learn(beta, last):
+    model, betas = make(options={"beta": beta}), []
+    for _ in range(5):
+        callback = Betas()
+        model.learn(100, callback=callback, reset_num_timesteps=False)
+        betas += callback.betas.values()
+
+    assert len(betas) > 400
+    assert betas == sorted(betas)
+    assert model.replay_buffer.beta == pytest.approx(last)
+
+
+def test_beta_starts_again_with_a_new_training():
+    model = make(options={"beta": (0.2, 1.0)}).learn(100)
+    model.learn(100, callback=(callback := Betas()))
+
+    assert callback.betas[50] == pytest.approx(0.6)
+
+
+def test_beta_over_a_number_of_steps_continues_after_loading(tmp_path):
+    make(options={"beta": (0.0, 1.0, 200)}).learn(100).save(tmp_path / "model")
+    loaded = PERDQN.load(tmp_path / "model", env=Point(True))
+
+    loaded.learn(60, reset_num_timesteps=False)
+
+    assert loaded.replay_buffer.beta == pytest.approx(160 / 200)
+
+
+# sb3-contrib is an extra
+
+
+def test_without_contrib_the_others_can_be_imported():
+    code = (
+        "import sys; sys.modules['sb3_contrib'] = None; import sb3_per; from sb3_per import *;"
+        "assert 'PERTQC' not in dir(sb3_per), PERSAC.__name__;"
+        "sb3_per.PERTQC"
+    )
+
+    run = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=False)
+
+    assert 'ImportError: sb3_per.PERTQC needs sb3-contrib: pip install "sb3-per[contrib]"' in (
+        run.stderr
+    )

@@ -1,0 +1,307 @@
+"""Losses, gradients and TD errors of the seven algorithms, against their bases and by hand."""
+
+import inspect
+import types
+
+import numpy as np
+import pytest
+import torch as th
+from models import (
+    ALL,
+    CRITICS,
+    PAIRS,
+    SQUARED,
+    UNIFORM,
+    all_equal,
+    each,
+    gradients_of_one_step,
+    is_discrete,
+    logged,
+    make,
+    make_base,
+    parameters,
+    ready,
+    sample_always,
+    share_a_weighted_batch,
+)
+from stable_baselines3 import SAC
+from torch.nn import functional as F
+
+from sb3_per import PAPER, PERDQN, PERSAC, PERTD3, PERCrossQ
+
+pytestmark = pytest.mark.filterwarnings("ignore:10 batches were sampled")  # by SB3's algorithms
+
+
+@ALL
+@pytest.mark.parametrize("n_steps", [1, 3])
+def test_run_without_prioritization_equals_the_base(kind, n_steps):
+    if kind is PERDQN:  # it computes its loss itself
+        plain_adam = {"policy_kwargs": {"optimizer_kwargs": {"fused": False}}}
+        tolerances = {"rtol": 1e-5, "atol": 1e-6}
+    else:  # bit by bit
+        plain_adam, tolerances = {}, {"rtol": 0, "atol": 0}
+    ours = make(kind, options=UNIFORM, n_steps=n_steps, **plain_adam).learn(60)
+    of_base = {**UNIFORM, "n_steps": n_steps, "gamma": 0.9}
+    theirs = make_base(kind, options=of_base, **plain_adam).learn(60)
+
+    assert ours._n_updates == theirs._n_updates > 30
+    th.testing.assert_close(parameters(ours), parameters(theirs), **tolerances)
+    for name in ("train/loss", "train/critic_loss", "train/actor_loss", "train/ent_coef"):
+        assert logged(ours).get(name) == pytest.approx(logged(theirs).get(name), rel=1e-5)
+
+
+def weighted_loss(weights, threshold=1e6, scale=1.0):
+    """Return a squared error up to the threshold, then its tangent; weighted, then averaged."""
+
+    def loss(current, target):
+        errors = (current - target).abs()
+        losses = th.where(errors <= threshold, errors**2, threshold * (2 * errors - threshold))
+        return (weights * scale * losses).mean()
+
+    return loss
+
+
+def weighted_quantile_loss(weights):
+    """Return the loss of each sample by itself, as in the papers; nothing is sb3-contrib's."""
+
+    def loss(current, target, sum_over_quantiles):
+        quantiles, targets = current.reshape(len(current), -1, current.shape[-1]), target
+        targets = targets.reshape(len(target), 1, 1, -1)  # (B, 1, 1, m)
+        errors = targets - quantiles[..., None]  # (B, n_critics, n, m)
+        n = quantiles.shape[-1]
+        levels = ((th.arange(n) + 0.5) / n).reshape(1, 1, n, 1)
+        huber = th.where(errors.abs() <= 1, errors**2 / 2, errors.abs() - 0.5)
+        losses = (levels - (errors < 0).float()).abs() * huber
+        losses = losses.sum(dim=2) if sum_over_quantiles else losses
+        return (weights.flatten() * losses.reshape(len(current), -1).mean(dim=1)).mean()
+
+    return loss
+
+
+def replace_loss(kind, loss, monkeypatch):
+    """Let the base's ``train`` compute another loss."""
+    module = inspect.getmodule(PAIRS[kind].train)
+    if kind in CRITICS and kind not in SQUARED:
+        monkeypatch.setattr(module, "quantile_huber_loss", loss)
+    else:
+        monkeypatch.setattr(module, "F", types.SimpleNamespace(mse_loss=loss, smooth_l1_loss=loss))
+
+
+def explicit_loss(kind, weights, threshold):
+    if kind is PERDQN:
+        return weighted_loss(weights, threshold or 1.0, scale=0.5)
+    if kind in SQUARED:
+        return weighted_loss(weights, threshold or 1e6)
+    return weighted_quantile_loss(weights)
+
+
+CASES = [(kind, PAPER, None) for kind in PAIRS]
+CASES += [
+    (kind, {"prioritization": "lap", "prioritization_kwargs": {"threshold": 0.5}}, 0.5)
+    for kind in [PERDQN, *SQUARED]
+]
+
+
+@pytest.mark.parametrize(("kind", "options", "threshold"), CASES)
+def test_gradient_is_that_of_an_explicitly_weighted_loss(kind, options, threshold, monkeypatch):
+    ours, theirs = ready(make(kind, options=options)), ready(make(PAIRS[kind]))
+    batch = share_a_weighted_batch(ours, theirs, monkeypatch)
+    own = gradients_of_one_step(ours, monkeypatch)
+    replace_loss(kind, explicit_loss(kind, batch.weights, threshold), monkeypatch)
+
+    explicit = gradients_of_one_step(theirs, monkeypatch)
+
+    assert len(own) == len(explicit) > 3
+    th.testing.assert_close(own, explicit, rtol=1e-5, atol=1e-6)
+    if threshold is not None:  # both parts of the Huber loss were needed
+        assert 0 < logged(ours)["train/linear_loss_share"] < 1
+
+
+@ALL
+def test_logged_loss_is_unweighted(kind, monkeypatch):
+    ours, theirs = ready(make(kind, options=PAPER)), ready(make(PAIRS[kind]))
+    share_a_weighted_batch(ours, theirs, monkeypatch)
+
+    for model in (ours, theirs):
+        th.manual_seed(7)
+        model.train(1, 16)
+
+    name = "train/loss" if is_discrete(kind) else "train/critic_loss"
+    assert logged(ours)[name] == pytest.approx(logged(theirs)[name], rel=1e-5)
+
+
+@pytest.mark.parametrize("double_q", [False, True])
+@pytest.mark.parametrize("threshold", [1.0, 3.0])
+def test_loss_and_td_errors_of_dqn_by_hand(double_q, threshold, monkeypatch):
+    lap = {"prioritization": "lap", "prioritization_kwargs": {"threshold": threshold}}
+    model = ready(make(double_q=double_q, gamma=0.5, options={} if threshold == 1.0 else lap))
+    batch = model.replay_buffer.sample(3)
+    online_next = th.tensor([[0.0, 9.0, 1.0], [5.0, 4.0, 0.0], [0.0, 0.0, 1.0]])
+    target_next = th.tensor([[4.0, 2.0, 8.0], [1.0, 6.0, 3.0], [7.0, 7.0, 7.0]])
+    online_now = th.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [7.0, 8.0, 9.0]])
+    batch = batch._replace(
+        actions=th.tensor([[2], [0], [1]]),
+        rewards=th.tensor([[1.0], [-1.0], [8.5]]),
+        dones=th.tensor([[0.0], [0.0], [1.0]]),
+        weights=th.tensor([[1.0], [0.5], [0.25]]),
+    )
+    networks = {id(batch.observations): online_now, id(batch.next_observations): online_next}
+    monkeypatch.setattr(model, "q_net", lambda observations: networks[id(observations)])
+    monkeypatch.setattr(model, "q_net_target", lambda observations: target_next)
+
+    loss, td_errors = model._weighted_loss(batch)
+
+    # DQN bootstraps from 8 and 6; Double Q-learning from the target's value of actions 1 and 0.
+    targets = [1 + 0.5 * 2, -1 + 0.5 * 1, 8.5] if double_q else [1 + 0.5 * 8, -1 + 0.5 * 6, 8.5]
+    errors = [targets[0] - 3, targets[1] - 4, targets[2] - 8]
+    linear = [threshold * (abs(error) - threshold / 2) for error in errors]
+    huber = [e * e / 2 if abs(e) <= threshold else linear[i] for i, e in enumerate(errors)]
+    assert td_errors.flatten().tolist() == errors
+    assert loss.item() == pytest.approx((huber[0] + 0.5 * huber[1] + 0.25 * huber[2]) / 3)
+
+
+def next_values(model, batch):
+    """Return the target networks' values of next observations, (B, 1) or quantiles (B, m)."""
+    if isinstance(model, PERDQN):
+        return model.q_net_target(batch.next_observations).amax(dim=1, keepdim=True)
+    if is_discrete(type(model)):
+        quantiles = model.quantile_net_target(batch.next_observations)  # (B, n, n_actions)
+        best = quantiles.mean(dim=1).argmax(dim=1)
+        return quantiles[th.arange(len(best)), :, best]
+    if hasattr(model, "actor_target"):  # TD3 and DDPG
+        actions = model.actor_target(batch.next_observations)
+        return th.stack(model.critic_target(batch.next_observations, actions)).amin(dim=0)
+    model.actor.action_log_prob(batch.observations)  # SB3 samples for the actor first
+    actions, log_prob = model.actor.action_log_prob(batch.next_observations)
+    values = model.critic_target(batch.next_observations, actions)
+    if isinstance(values, tuple):
+        values = th.stack(values).amin(dim=0)
+    else:
+        n_kept = values[0].numel() - model.top_quantiles_to_drop_per_net * len(values[0])
+        values = values.flatten(start_dim=1).sort(dim=1).values[:, :n_kept]
+    return values - th.exp(model.log_ent_coef) * log_prob.reshape(-1, 1)
+
+
+def current_values(model, batch):
+    """Return the mean value of the sampled actions by each critic, (B, n_critics)."""
+    if isinstance(model, PERDQN):
+        return model.q_net(batch.observations).gather(1, batch.actions.long())
+    if is_discrete(type(model)):
+        quantiles = model.quantile_net(batch.observations)
+        return quantiles[th.arange(len(batch.actions)), :, batch.actions.flatten()].mean(1)[:, None]
+    values = model.critic(batch.observations, batch.actions)
+    return th.cat(values, dim=1) if isinstance(values, tuple) else values.mean(dim=2)
+
+
+def values_of_crossq(model, batch):
+    """
+    Return current values, (B, n_critics), and next values, (B, 1).
+
+    CrossQ has no target network, and batch normalization needs both in one batch.
+    """
+    model.policy.set_training_mode(True)
+    model.actor.set_bn_training_mode(False)
+    actions, log_prob = model.actor.action_log_prob(batch.next_observations)
+    observations = th.cat([batch.observations, batch.next_observations])
+    values = th.cat(model.critic(observations, th.cat([batch.actions, actions])), dim=1)
+    lowest = values[len(actions) :].amin(dim=1, keepdim=True)
+    entropy = th.exp(model.log_ent_coef) * log_prob.reshape(-1, 1)
+    return values[: len(actions)], lowest - entropy
+
+
+@ALL
+def test_td_errors_by_hand(kind, monkeypatch):
+    model = ready(make(kind, **({"target_noise_clip": 0.0} if kind is PERTD3 else {})))
+    batch, updates = model.replay_buffer.sample(16), []
+    sample_always(model, batch, monkeypatch)
+    monkeypatch.setattr(model.replay_buffer, "update_priorities", lambda *a: updates.append(a))
+    with th.no_grad():
+        th.manual_seed(7)
+        if kind is PERCrossQ:
+            current, following = values_of_crossq(model, batch)
+        else:
+            current, following = current_values(model, batch), next_values(model, batch)
+        targets = batch.rewards + 0.9 * (1 - batch.dones) * following
+        errors = targets.mean(dim=1, keepdim=True) - current
+
+    th.manual_seed(7)
+    model.train(1, 16)
+
+    [(slots, given)] = updates
+    assert slots is batch.slots
+    sizes = np.abs(given).reshape(16)
+    np.testing.assert_allclose(sizes, errors.abs().mean(dim=1), rtol=1e-4, atol=1e-5)
+
+
+@ALL
+def test_td_errors_that_are_not_finite_stop_training_before_the_network_is_spoiled(kind):
+    model = ready(make(kind))
+    model.replay_buffer.rewards[:] = np.nan
+    before = [parameter.clone() for parameter in model.policy.parameters()]
+
+    with pytest.raises(ValueError, match="finite"):
+        model.train(1, 16)
+
+    assert all_equal(before, model.policy.parameters())
+
+
+@ALL
+def test_batch_size_of_train_is_the_bases(kind, monkeypatch):
+    sizes = []
+
+    def noting(sample):
+        return lambda size, env=None: sizes.append(size) or sample(size, env)
+
+    for model in (ready(make(kind)), ready(make(PAIRS[kind]))):
+        monkeypatch.setattr(model.replay_buffer, "sample", noting(model.replay_buffer.sample))
+        model.train(gradient_steps=1)
+        model.train(gradient_steps=1, batch_size=7)
+
+    assert sizes[:2] == sizes[2:]
+    assert sizes[1] == 7
+
+
+# SB3's `train` changes
+
+
+@each(CRITICS)
+def test_train_that_does_not_use_the_loss_is_refused_when_the_model_is_made(kind):
+    class Changed(PAIRS[kind]):
+        def train(self, gradient_steps, batch_size=64):
+            return None
+
+    class Prioritized(kind.__bases__[0], Changed):
+        pass
+
+    with pytest.raises(RuntimeError, match=kind.loss_name):
+        make(Prioritized)
+
+
+@pytest.mark.parametrize("n_losses", [1, 3])
+def test_another_number_of_losses_is_refused(n_losses, monkeypatch):
+    model = ready(make(PERSAC))
+    model.critic.n_critics = n_losses
+
+    with pytest.raises(RuntimeError, match=f"2 times .* instead of {n_losses}"):
+        model.train(1, 16)
+
+
+def test_critic_without_n_critics_is_refused():
+    class Policy(PERSAC.policy_aliases["MlpPolicy"]):
+        def make_critic(self, features_extractor=None):
+            critic = super().make_critic(features_extractor)
+            del critic.n_critics
+            return critic
+
+    with pytest.raises(ValueError, match="n_critics"):
+        make(PERSAC, policy=Policy)
+
+
+def test_module_of_sb3_stays_as_it_is():
+    module = inspect.getmodule(SAC.train)
+    before = dict(vars(module))
+
+    ready(make(PERSAC)).train(1, 16)
+
+    assert vars(module) == before
+    assert module.F is F

@@ -1,0 +1,288 @@
+"""Models and buffers that are saved, loaded, exchanged, and passed on to and from SB3."""
+
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+from builders import BOX, TWO_ACTIONS, fill, probabilities_in
+from goal_line import Line
+from models import ALL, PAIRS, Point, all_equal, is_discrete, make, parameters
+from stable_baselines3 import DQN, HerReplayBuffer
+from stable_baselines3.common.buffers import (
+    DictReplayBuffer,
+    NStepReplayBuffer,
+    ReplayBuffer,
+)
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.save_util import load_from_zip_file, save_to_pkl
+from stable_baselines3.common.vec_env import VecNormalize
+
+from sb3_per import (
+    PERDQN,
+    PERSAC,
+    PrioritizedDictReplayBuffer,
+    PrioritizedHerReplayBuffer,
+    PrioritizedReplayBuffer,
+    save_buffer,
+)
+from sb3_per.options import LAP
+
+RANK = {"prioritization": "rank", "alpha": 0.7, "beta": (0.5, 1.0)}
+
+
+@pytest.mark.parametrize(
+    "arguments", [{}, {"options": RANK}, {"n_steps": 3, "double_q": True, "options": RANK}]
+)
+def test_saved_run_takes_the_same_gradient_steps(arguments, tmp_path):
+    model = make(**arguments).learn(150)
+    model.save(tmp_path / "model")
+    model.save_replay_buffer(tmp_path / "buffer")
+
+    loaded = PERDQN.load(tmp_path / "model", env=Point(True))
+    loaded.load_replay_buffer(tmp_path / "buffer")
+    loaded.set_logger(model.logger)
+
+    for _ in range(5):
+        model.train(gradient_steps=2, batch_size=16)
+        loaded.train(gradient_steps=2, batch_size=16)
+    assert all_equal(parameters(model), parameters(loaded))
+    left, right = (probabilities_in(m.replay_buffer, np.arange(150)) for m in (model, loaded))
+    assert left.tolist() == right.tolist()
+
+
+@ALL
+@pytest.mark.parametrize("n_envs", [1, 3])
+def test_each_algorithm_continues_after_loading(kind, n_envs, tmp_path):
+    def env():
+        return VecNormalize(make_vec_env(lambda: Point(is_discrete(kind)), n_envs=n_envs))
+
+    model = make(kind, env(), gradient_steps=-1).learn(60)
+    model.save(tmp_path / "model")
+    model.save_replay_buffer(tmp_path / "buffer")
+
+    loaded = kind.load(tmp_path / "model", env=env())
+    loaded.load_replay_buffer(tmp_path / "buffer")
+
+    assert all_equal(parameters(model), parameters(loaded))
+    assert loaded.learn(60, reset_num_timesteps=False).num_timesteps >= 120
+    assert not all_equal(parameters(model), parameters(loaded))
+
+
+def stored_options(model):
+    """The model's options, which its buffer has, too; SB3 stores a tuple as a list."""
+    options, of_buffer = model.replay_buffer_kwargs, model.replay_buffer.arguments()
+    assert {**options, "beta": None} == {**of_buffer, "beta": None}
+    assert np.shape(options["beta"]) == np.shape(of_buffer["beta"])
+    return {**options, "beta": np.asarray(options["beta"]).tolist()}
+
+
+@ALL
+def test_saved_model_stores_numbers_that_outlive_new_defaults(kind, tmp_path, monkeypatch):
+    model = make(kind)
+    model.save(tmp_path / "model")
+    data, _, _ = load_from_zip_file(tmp_path / "model")
+    assert "loss" not in data["replay_buffer_kwargs"].values()
+    assert data["replay_buffer_kwargs"]["td_error_clip"] == (1.0 if kind is PERDQN else None)
+
+    new_defaults = {**kind.default_options, "alpha": 0.123, "uniform_share": 0.123}
+    monkeypatch.setattr(kind, "default_options", new_defaults)
+    loaded = kind.load(tmp_path / "model")
+
+    assert make(kind).replay_buffer.alpha == 0.123
+    assert stored_options(loaded) == stored_options(model)
+
+
+def test_arguments_may_change_on_loading(tmp_path):
+    make(n_steps=3).save(tmp_path / "model")
+
+    loaded = PERDQN.load(tmp_path / "model", env=Point(True), n_steps=5, gamma=0.8)
+    several = PERDQN.load(tmp_path / "model", env=make_vec_env(lambda: Point(True), n_envs=3))
+
+    assert (loaded.replay_buffer.n_steps, loaded.replay_buffer.gamma) == (5, 0.8)
+    assert several.learn(60).replay_buffer.n_envs == 3
+
+
+def test_model_of_0_2_0_is_refused(tmp_path):
+    model = make()
+    model.beta_initial = 0.4  # as 0.2.0 stored it
+    model.save(tmp_path / "model")
+
+    with pytest.raises(ValueError, match=r"0\.2\.0"):
+        PERDQN.load(tmp_path / "model")
+
+
+# SB3's own models
+
+
+@ALL
+def test_model_of_sb3_continues_with_priorities(kind, tmp_path):
+    model = make(PAIRS[kind]).learn(60)
+    model.save(tmp_path / "model")
+
+    loaded = kind.load(tmp_path / "model", env=Point(is_discrete(kind)))
+
+    assert all_equal(parameters(loaded), parameters(model))
+    assert loaded.replay_buffer.alpha == make(kind).replay_buffer.alpha
+    assert loaded.learn(60, reset_num_timesteps=False).num_timesteps == 120
+
+
+@pytest.mark.parametrize(
+    ("named", "expected"),
+    [
+        (ReplayBuffer, PrioritizedReplayBuffer),
+        (NStepReplayBuffer, PrioritizedReplayBuffer),
+        (DictReplayBuffer, PrioritizedDictReplayBuffer),
+        (HerReplayBuffer, PrioritizedHerReplayBuffer),
+    ],
+)
+def test_buffer_classes_of_sb3_stand_for_ours(named, expected, tmp_path):
+    has_dict = issubclass(named, DictReplayBuffer)
+    env, policy = (Line(), "MultiInputPolicy") if has_dict else (Point(True), "MlpPolicy")
+    arguments = {"options": {}, "n_steps": 3 if named is NStepReplayBuffer else 1}
+    if named is NStepReplayBuffer:  # SB3 makes this class itself
+        named, arguments = None, {**arguments, "options": None}
+    model = make(DQN, env, policy, replay_buffer_class=named, **arguments).learn(30)
+    model.save(tmp_path / "model")
+
+    loaded = PERDQN.load(tmp_path / "model", env=env)
+
+    assert type(loaded.replay_buffer) is expected
+    assert loaded.replay_buffer.n_steps == model.n_steps
+    if expected is not PrioritizedHerReplayBuffer:  # it would need its episodes
+        assert loaded.learn(30, reset_num_timesteps=False).num_timesteps == 60
+
+
+@ALL
+def test_base_loads_a_model_that_was_trained_with_defaults(kind, tmp_path):
+    model = make(kind).learn(40)
+    model.save(tmp_path / "model")
+
+    loaded = PAIRS[kind].load(tmp_path / "model")
+
+    assert all_equal(parameters(loaded), parameters(model))
+
+
+def test_agent_loads_where_sb3_per_is_not_installed(tmp_path):
+    make().learn(40).save(tmp_path / "model")
+    code = (
+        "import sys; sys.modules['sb3_per'] = None; from stable_baselines3 import DQN;"
+        "own = {'replay_buffer_class': None, 'replay_buffer_kwargs': {}};"
+        f"model = DQN.load({str(tmp_path / 'model')!r}, custom_objects=own);"
+        "print(model.num_timesteps, type(model.replay_buffer).__name__)"
+    )
+
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True
+    )
+
+    assert run.stdout == "40 ReplayBuffer\n", run.stderr
+
+
+# Another buffer
+
+
+def changed_options(buffer_of, model):
+    """Let a model continue with the buffer of another one; return the text of the warning."""
+    with pytest.warns(UserWarning, match="options of the buffer") as caught:
+        model.use_replay_buffer(buffer_of.replay_buffer)
+    assert [warning.filename for warning in caught] == [__file__]
+    return str(caught[0].message)
+
+
+def test_model_takes_the_options_of_another_buffer_but_keeps_its_beta(tmp_path):
+    other = make(options={**RANK, "beta": 0.1}, buffer_size=100).learn(60)
+    model = make(options={"alpha": 0.9, "beta": (0.2, 0.8)})
+
+    message = changed_options(other, model)
+
+    assert "alpha" in message
+    assert "buffer_size" in message
+    assert "beta" not in message
+    assert model.replay_buffer_kwargs["prioritization"] == "rank"
+    assert model.replay_buffer_kwargs["beta"] == (0.2, 0.8)
+    assert model.learn(30).replay_buffer.beta == 0.8
+    model.save(tmp_path / "model")
+    again = PERDQN.load(tmp_path / "model", env=Point(True))
+    assert (again.replay_buffer.alpha, again.replay_buffer.n_slots) == (0.7, 100)
+    assert stored_options(again)["beta"] == [0.2, 0.8]
+
+
+@pytest.mark.parametrize("arguments", [{}, {"options": RANK}, {"options": LAP}, {"n_steps": 3}])
+@pytest.mark.parametrize("n_envs", [1, 3])  # 150 rows, or 49 of three
+def test_buffer_with_the_same_options_loads_without_a_warning(arguments, n_envs, tmp_path):
+    env = make_vec_env(lambda: Point(True), n_envs=n_envs)
+    model = make(PERDQN, env, buffer_size=149, **arguments).learn(60)
+    model.save_replay_buffer(tmp_path / "buffer.pkl")
+    options = dict(model.replay_buffer_kwargs)
+    del model.replay_buffer
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.load_replay_buffer(tmp_path / "buffer.pkl")
+
+    assert (model.replay_buffer_kwargs, model.buffer_size) == (options, 149)
+
+
+def test_lap_of_another_buffer_brings_its_loss():
+    model = make(PERSAC, options={"prioritization": "proportional"})
+    lap = {"prioritization": "lap", "prioritization_kwargs": {"threshold": 0.5}}
+    changed_options(make(PERSAC, options=lap), model)
+
+    assert model.loss_threshold == 0.5
+
+
+def plain(**options):
+    env = Point(discrete=True)
+    spaces = {"observation_space": env.observation_space, "action_space": env.action_space}
+    return PrioritizedReplayBuffer(10, device="cpu", **{**spaces, **options})
+
+
+@pytest.mark.parametrize(
+    ("buffer", "named"),
+    [
+        (lambda: ReplayBuffer(10, BOX, TWO_ACTIONS), "priorities"),
+        (lambda: {"not": "a buffer"}, "ReplayBuffer"),
+        (lambda: plain(n_envs=2), "n_envs"),
+        (lambda: fill(plain(observation_space=BOX), 3), "observation_space"),
+        (lambda: plain(action_space=TWO_ACTIONS), "action_space"),
+        (lambda: plain(n_steps=3), "n_steps"),
+    ],
+)
+def test_buffer_that_does_not_fit_is_refused_and_the_model_keeps_its_own(buffer, named, tmp_path):
+    save_to_pkl(tmp_path / "buffer.pkl", buffer())
+    model = make()
+    own = model.replay_buffer
+
+    with pytest.raises(ValueError, match=named):
+        model.load_replay_buffer(tmp_path / "buffer.pkl")
+
+    assert model.replay_buffer is own
+    assert model.learn(30).replay_buffer is own
+
+
+def test_n_step_returns_of_another_gamma_are_refused():
+    with pytest.raises(ValueError, match="gamma"):
+        make(n_steps=3, gamma=0.5).use_replay_buffer(make(n_steps=3).replay_buffer)
+
+
+# SB3 leaves the file open.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("name", ["buffer.npz", "empty.pkl"])
+def test_file_that_is_no_pickle_is_refused_with_what_reads_it(name, tmp_path):
+    model = make().learn(30)
+    save_buffer(model.replay_buffer, tmp_path / "buffer.npz")
+    (tmp_path / "empty.pkl").touch()
+
+    with pytest.raises(ValueError, match="load_buffer"):
+        model.load_replay_buffer(tmp_path / name)
+
+
+def test_set_env_and_predict():
+    model = make().learn(60)
+    model.set_env(Point(True))
+
+    action, state = model.learn(30).predict(np.zeros((4, 3), np.float32), deterministic=True)
+
+    assert (action.shape, state) == ((4,), None)

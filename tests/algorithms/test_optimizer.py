@@ -1,0 +1,86 @@
+"""PERDQN's fused Adam, and its clipping of gradients."""
+
+import copy
+
+import pytest
+import torch as th
+from models import make
+from stable_baselines3 import DQN
+
+from sb3_per import PERDQN
+from sb3_per.algorithms.dqn import clip_gradients
+
+
+def adam_of(model):
+    return model.policy.optimizer.param_groups[0]
+
+
+@pytest.mark.parametrize("kind", [th.optim.Adam, th.optim.AdamW])
+def test_adam_is_fused_and_policy_kwargs_stay_as_given(kind, tmp_path):
+    given = {"optimizer_class": kind, "optimizer_kwargs": {"eps": 1e-5}, "net_arch": [16]}
+    model = make(policy_kwargs=given).learn(40)
+    model.save(tmp_path / "model.zip")
+    # SB3 refuses to load a model with other policy_kwargs than those that it was saved with.
+    loaded = PERDQN.load(tmp_path / "model.zip", env=model.get_env(), policy_kwargs=given)
+
+    for each in (model, loaded.learn(40)):
+        assert (adam_of(each)["fused"], adam_of(each)["eps"]) == (True, 1e-5)
+        assert each.policy_kwargs == given
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {"optimizer_kwargs": {"fused": False}},
+        {"optimizer_kwargs": {"foreach": True}},
+        {"optimizer_kwargs": {"differentiable": True}},
+        {"optimizer_class": th.optim.SGD},
+        {"optimizer_class": type("AdamOfMyOwn", (th.optim.Adam,), {})},
+    ],
+    ids=str,
+)
+def test_user_optimizer_settings_are_kept(chosen):
+    model = make(policy_kwargs=chosen)
+
+    assert not adam_of(model).get("fused")
+    assert chosen.items() <= model.policy_kwargs.items()
+
+
+def test_adam_continues_from_the_state_of_dqn(tmp_path):
+    """The first step after the change is the plain Adam's, up to rounding."""
+    model = make(DQN).learn(60)
+    model.save(tmp_path / "model")
+    loaded = PERDQN.load(tmp_path / "model", env=model.get_env())
+    for each in (model, loaded):
+        for parameter in each.q_net.parameters():
+            parameter.grad = th.ones_like(parameter)
+        each.policy.optimizer.step()
+
+    for own, other in zip(loaded.q_net.parameters(), model.q_net.parameters(), strict=True):
+        th.testing.assert_close(own, other, rtol=1e-6, atol=1e-7)
+
+
+def network_with_gradients(scale):
+    th.manual_seed(0)
+    network = th.nn.Sequential(th.nn.Linear(7, 33), th.nn.ReLU(), th.nn.Linear(33, 3))
+    for parameter in network.parameters():
+        parameter.grad = scale * th.randn_like(parameter)
+    return network
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-6, 0.3, 0.55, 3.0, 1e9, 1e30])
+@pytest.mark.parametrize("value_of_one", [0.1, float("inf"), float("nan")])
+def test_gradients_are_clipped_as_by_torch(scale, value_of_one):
+    ours = network_with_gradients(scale)
+    ours[0].bias.grad[5] = value_of_one
+    ours[2].bias.grad = None  # a parameter without a gradient
+    torchs = copy.deepcopy(ours)
+    for own, other in zip(ours.parameters(), torchs.parameters(), strict=True):
+        other.grad = None if own.grad is None else own.grad.clone()
+
+    clip_gradients([*ours.parameters()], 10)
+    th.nn.utils.clip_grad_norm_(torchs.parameters(), 10)
+
+    for own, other in zip([*ours.parameters()][:3], [*torchs.parameters()][:3], strict=True):
+        th.testing.assert_close(own.grad, other.grad, rtol=1e-6, atol=0, equal_nan=True)
+    clip_gradients([ours[2].bias], 10)

@@ -1,0 +1,200 @@
+"""The published numbers are those of the data in the repository."""
+
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from benchmarks.cliffwalk import report as cliffwalk
+from benchmarks.speed import __main__ as speed
+from sb3_per.compare.report import table, table_of_runs
+from sb3_per.compare.results import PACKED, pack, read
+from sb3_per.compare.run import check
+from sb3_per.compare.suite import load, runs_of
+
+ROOT = Path(__file__).parents[2]
+RESULTS, SUITES = ROOT / "benchmarks" / "results", ROOT / "benchmarks" / "suites"
+# The page of each suite.
+PAGES = {
+    "ablation": "ablation",
+    "classic": "classic",
+    "confirm_dense": "recipes",
+    "confirm_rare": "recipes",
+    "continuous_sac": "continuous",
+    "continuous_td3": "continuous",
+    "goals_dqn": "goals",
+    "goals_sac": "goals",
+    "million": "pong",
+    "minatar": "minatar",
+    "recipes": "recipes",
+    "sparse": "sparse",
+    "sparse_qrdqn": "sparse",
+}
+WITH_INTERVALS = sorted({*PAGES} - {"million", "recipes"})
+# Packages that gymnasium needs for the environments of a suite.
+PACKAGES = {"MiniGrid": "minigrid", "MinAtar": "minatar", "Lunar": "Box2D", "Hopper": "mujoco"}
+PACKAGES |= {"NoFrameskip": "ale_py"}
+
+
+def page(name):
+    """Return the text of a result page, on one line and without emphasis."""
+    text = (ROOT / "docs" / "results" / f"{name}.md").read_text(encoding="utf-8")
+    return " ".join(text.replace("**", "").split())
+
+
+def results_of(name):
+    return read(RESULTS / f"{name}{PACKED}")
+
+
+def rows_of(name):
+    made = results_of(name)
+    return table(made.suite, table_of_runs(made))
+
+
+def test_every_suite_has_results_and_a_page():
+    assert {path.stem for path in SUITES.glob("*.yml")} == {*PAGES}
+    for name in PAGES:
+        assert results_of(name).missing == []
+
+
+@pytest.mark.parametrize("name", WITH_INTERVALS)
+def test_probabilities_of_improvement_are_those_of_the_page(name):
+    rows, text = rows_of(name), page(PAGES[name])
+
+    own = rows[(rows["environment"] == "all") & (rows["P final"] != "")]
+    assert len(own) >= 1
+    for _, row in own[~own["variant"].str.contains(" over ")].iterrows():
+        assert row["P final"] in text
+        assert row["P area"] in text
+
+
+def test_probabilities_of_the_recipes_are_those_of_the_page():
+    rows = rows_of("recipes").set_index(["environment", "variant"])
+    environments = [*results_of("recipes").suite.environments]
+
+    found = re.findall(
+        r"\| \d\. ([^|]+) ((?:\| [01]\.\d\d ){4})\| ([01]\.\d{3}) \|", page("recipes")
+    )
+
+    assert len(found) == 4
+    for label, listed, mean in found:
+        ours = [rows.loc[(environment, label), "P area"] for environment in environments]
+        assert listed.replace("|", "").split() == ours
+        assert f"{sum(map(float, ours)) / 4:.3f}" == mean
+
+
+def test_returns_on_pong_are_those_of_the_page():
+    for run, result in results_of("million").finished:
+        means = [sum(episodes) / len(episodes) for episodes in result["returns"]]
+        shown = [means[0], means[1], *means[4:]]  # the page has one column for 100 to 200
+        label = {"dqn": "DQN, 100,000", "per_million": "PERDQN, a million"}[run.variant]
+        listed = " | ".join(f"{mean:.1f}" for mean in shown)
+        assert f"{label} transitions | {listed} |" in page("pong")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_suite_describes_what_was_measured(name):
+    measured = results_of(name).suite
+
+    assert load(SUITES / f"{name}.yml").model_copy(update={"seeds": measured.seeds}) == measured
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PAGES)
+def test_suite_can_be_run(name):
+    declared = load(SUITES / f"{name}.yml")
+    for part, package in PACKAGES.items():
+        if any(part in environment for environment in declared.environments):
+            pytest.importorskip(package)
+    if "qrdqn" in name and find_spec("sb3_contrib") is None:
+        pytest.skip("sb3-contrib is not installed")
+
+    check(runs_of(declared))
+
+
+def test_packed_files_are_small_and_reproducible(tmp_path):
+    pack(results_of("sparse"), tmp_path / "again.jsonl.gz")
+
+    assert (tmp_path / "again.jsonl.gz").read_bytes() == (RESULTS / "sparse.jsonl.gz").read_bytes()
+    assert sum(path.stat().st_size for path in RESULTS.iterdir()) < 1_000_000
+
+
+@pytest.mark.parametrize("name", ["cliffwalk", "cliffwalk_networks"])
+def test_updates_on_the_cliffwalk_are_those_of_the_page(name):
+    runs = pd.read_json(RESULTS / f"{name}{PACKED}", lines=True)
+    text = page("cliffwalk").replace(" ", "")
+
+    for learner in cliffwalk.in_order(runs["learner"]):
+        lines = cliffwalk.table(runs, learner).splitlines()
+        assert len(lines) >= 9
+        for line in lines[4:]:
+            assert line.replace(" ", "") in text
+
+
+def rows_of_speed(name):
+    return pd.read_json(RESULTS / f"speed_{name}{PACKED}", lines=True)
+
+
+def test_times_of_bare_trees_are_those_of_the_page():
+    rows = rows_of_speed("ops")
+    rows = rows[
+        rows["capacity"].isin([10_000, 100_000, 1_000_000]) & (rows["stored"] == "8 floats")
+    ]
+    ours = rows[rows["name"] == "sb3-per proportional, bare"]
+    theirs = rows[rows["name"] == "torchrl's trees, bare"].set_index(["capacity", "batch"])
+
+    assert len(ours) == 9
+    for _, row in ours.iterrows():
+        other = theirs.loc[(row["capacity"], row["batch"])]
+        numbers = [row["sample"], other["sample"], row["sample / torchrl"]]
+        numbers += [row["update"], other["update"], row["update / torchrl"]]
+        formats = (".3g", ".3g", ".2f") * 2
+        listed = " | ".join(f"{x:{form}}" for x, form in zip(numbers, formats, strict=True))
+        assert f"| {row['capacity']:,} | {row['batch']} | {listed} |" in page("speed")
+
+
+def test_paces_of_training_are_those_of_the_page():
+    rows = rows_of_speed("train")
+    for _, row in rows[rows["name"] == "PERDQN"].iterrows():
+        low, high = row["over DQN, low"], row["over DQN, high"]
+        assert f"{row['over DQN']:.2f} ({low:.2f} to {high:.2f})" in page("speed")
+
+
+def test_memory_is_that_of_the_page():
+    for name, column, form in (
+        ("memory", "bytes a slot", ".1f"),
+        ("images", "bytes a transition", ".0f"),
+    ):
+        for value in rows_of_speed(name)[column]:
+            assert f"{value:{form}}" in page("speed")
+
+
+def test_control_in_numpy_is_that_of_the_page():
+    runs = pd.read_json(RESULTS / f"from_scratch{PACKED}", lines=True).query("step > 85000")
+    means = runs.groupby(["alpha", "beta", "seed"]).mean()
+    for column in ("predicted Q", "discounted return", "return"):
+        for _, seeds in means[column].groupby(["alpha", "beta"]):
+            assert ", ".join(f"{value:.0f}" for value in seeds) in page("classic")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command",
+    [
+        "ops --capacities 100 --images 0 --batches 8 --rounds 2 --only SB3\u00a0uniform",
+        "gradient-steps --algorithms per_dqn --rounds 1",
+        "memory --capacity 1000 --steps 100",
+    ],
+)
+def test_speed_is_measured_and_printed_again(command, tmp_path, capsys):
+    what, *options = command.split(" ")
+    out = tmp_path / "rows.jsonl.gz"
+    speed.main([what, *(option.replace("\u00a0", " ") for option in options), "--out", str(out)])
+    measured = capsys.readouterr().out
+
+    speed.main([what, "--results", str(out)])
+
+    assert capsys.readouterr().out == measured
+    assert measured.count("|") > 10

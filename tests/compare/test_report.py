@@ -1,0 +1,229 @@
+"""Reports: numbers worked out by hand, and the files that are written."""
+
+import itertools
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from small_suite import ENVIRONMENT, suite, values
+
+from sb3_per.compare import command
+from sb3_per.compare.report import markdown, table, table_of_runs, write
+from sb3_per.compare.results import Results, pack, read
+from sb3_per.compare.suite import Suite, runs_of
+
+
+def result(returns):
+    """A result with three evaluations of two episodes, whose means are the returns."""
+    return {
+        "steps": [30, 60, 90],
+        "returns": [[each - 1, each + 1] for each in returns],
+        "trained": 90,
+        "greedy": True,
+        "seconds": {"wall": 3.0, "cpu": 2.0, "training_wall": 2.0, "training_cpu": 1.0},
+        "versions": {"torch": "2.0"},
+    }
+
+
+def results(returns, seeds=5, **changes):
+    """Return results of the small suite: ``returns(variant, environment, seed)`` of each run."""
+    declared = suite(seeds=seeds, **changes)
+    runs = runs_of(declared)
+    found = [(run, returns(run.variant, run.environment, run.seed)) for run in runs]
+    finished = [(run, result(each)) for run, each in found if each is not None]
+    return Results(declared, finished, [run for run, each in found if each is None])
+
+
+def row(made, **key):
+    rows = table(made.suite, table_of_runs(made))
+    for column, value in key.items():
+        rows = rows[rows[column] == value]
+    (only,) = rows.to_dict("records")
+    return only
+
+
+def two_environments():
+    environment = values()["environments"][ENVIRONMENT]
+    return {
+        "A-v0": {**environment, "score": {"random": 0, "solved": 10}},
+        "B-v0": {**environment, "score": {"random": -100, "solved": 0}},
+    }
+
+
+def test_numbers_of_a_run():
+    made = results(lambda *_: [0.0, 3.0, 6.0], seeds=1, environments=two_environments())
+    runs = table_of_runs(made).set_index(["variant", "environment"])
+
+    one, other = runs.loc["dqn", "A-v0"], runs.loc["dqn", "B-v0"]
+    assert one["final_return"] == one["area_return"] == 3.0
+    assert one["final_score"] == 0.3
+    assert other["final_score"] == 1.03
+    assert one["steps_to_threshold"] == 60
+    assert one["steps_per_cpu_second"] == 90
+
+
+def test_final_is_the_mean_of_the_last_three_evaluations():
+    made = results(lambda *_: [0.0, 3.0, 6.0], seeds=1)
+    longer = made.finished[0][1]
+    longer["steps"] = [10, 30, 60, 90, 120]  # a rollout may end after the budget
+    longer["returns"] = [[100.0], [0.0], [3.0], [6.0], [1000.0]]
+
+    runs = table_of_runs(made)
+
+    assert runs["final_return"][0] == 3.0
+    assert runs["area_return"][0] == 109 / 4
+
+
+def test_threshold_is_reached_by_episodes_that_all_give_it():
+    assert np.mean([0.9] * 20) < 0.9  # rounding
+    environments = {ENVIRONMENT: {**values()["environments"][ENVIRONMENT], "threshold": 0.9}}
+    made = results(lambda *_: [0.0, 0.0, 0.0], seeds=1, environments=environments)
+    made.finished[0][1]["returns"] = [[0.0] * 20, [0.9] * 20, [0.0] * 20]
+
+    assert table_of_runs(made)["steps_to_threshold"][0] == 60
+
+
+def test_equal_returns_are_ties_in_any_order():
+    # In floating point 0.1 + 0.7 + 0.6 is not 0.6 + 0.7 + 0.1.
+    environments = {
+        ENVIRONMENT: {
+            **values()["environments"][ENVIRONMENT],
+            "score": {"random": 0.002, "solved": 0.85},
+        }
+    }
+    orders = [*itertools.permutations([0.1, 0.7, 0.6])]
+
+    made = results(lambda *key: orders[key[2]], environments=environments)
+
+    assert table_of_runs(made)["area_score"].nunique() == 1
+
+
+def test_table_compares_variants_over_all_environments_and_in_each():
+    def returns(variant, environment, seed):
+        gain = {"dqn": 0, "per": 2 if environment == "A-v0" else -10}[variant]
+        return [seed % 2 + gain - (100 if environment == "B-v0" else 0)] * 3
+
+    made = results(returns, environments=two_environments())
+
+    # A: scores 0.2 higher in all pairs; B: 0.1 lower in all.
+    overall = row(made, environment="all", variant="PERDQN")
+    assert overall["P final"] == "0.50 [0.50, 0.50]"
+    inside = row(made, environment="A-v0", variant="PERDQN")
+    assert inside["P area"] == "1.00 [1.00, 1.00]"
+    assert inside["area less"].startswith("2.00 [")
+    assert inside["reached"] == "5 of 5"
+    outside = row(made, environment="B-v0", variant="PERDQN")
+    assert outside["P area"] == "0.00 [0.00, 0.00]"
+    assert outside["steps to threshold"] == "> 90"
+    baseline = row(made, environment="all", variant="dqn")
+    assert baseline["P final"] == ""
+
+
+def test_contrasts_compare_with_their_own_variant():
+    variants = {**values()["variants"], "best": {"algorithm": "dqn"}}
+    contrasts = {"gain": {"variant": "best", "over": "per"}}
+    returns = {"dqn": [2.0] * 3, "per": [0.0] * 3, "best": [1.0] * 3}
+
+    made = results(lambda name, *_: returns[name], variants=variants, contrasts=contrasts)
+
+    assert row(made, variant="best")["P final"].startswith("0.00")
+    assert row(made, variant="gain (best over per)")["P final"].startswith("1.00")
+
+
+def test_only_common_seeds_are_compared():
+    """DQN's bad run has no partner; with it, PERDQN would win."""
+    made = results(
+        lambda variant, _, seed: None if (variant, seed) == ("per", 4) else [-9.0 * (seed == 4)] * 3
+    )
+
+    assert row(made, variant="PERDQN")["seeds"] == 4
+    assert row(made, variant="PERDQN")["P final"] == "0.50"  # fewer than five: no interval
+    assert row(made, variant="dqn")["seeds"] == 5
+
+
+def test_report_names_missing_runs(tmp_path):
+    made = results(lambda variant, _, seed: None if seed == 1 else [1.0] * 3, seeds=2)
+
+    said = write(made, tmp_path)
+
+    text = (tmp_path / "report.md").read_text()
+    assert said.startswith("2 of 4 runs are finished.")
+    assert f"- dqn, {ENVIRONMENT}, seed 1" in text
+    assert "torch 2.0" in text
+    assert "0.0 CPU hours" in text
+    assert {path.name for path in tmp_path.iterdir()} == {"report.md", "curves.svg", "runs.csv"}
+
+
+def test_equal_results_give_equal_files(tmp_path):
+    made = results(lambda variant, _, seed: [1.0 * seed, 2.0, 3.0])
+    for name in ("one", "two"):
+        write(made, tmp_path / name)
+
+    for file in ("report.md", "curves.svg", "runs.csv"):
+        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
+
+
+def test_figure_shows_chosen_variants(tmp_path):
+    made = results(lambda *_: [1.0, 2.0, 3.0])
+
+    write(made, tmp_path, ["per"])
+
+    text = (tmp_path / "curves.svg").read_text()
+    assert "PERDQN" in text
+    assert ">dqn<" not in text
+    with pytest.raises(ValueError, match=r"--variants must be in \['dqn', 'per'\]"):
+        write(made, tmp_path, ["sac"])
+
+
+def test_figure_has_a_panel_for_each_environment_and_pdf(tmp_path):
+    many = {f"v{n}": {"algorithm": "dqn"} for n in range(12)}
+    made = results(
+        lambda *_: [1.0, 2.0, 3.0],
+        seeds=1,
+        environments=two_environments(),
+        variants=many,
+        baseline="v0",
+    )
+
+    write(made, tmp_path, ending="pdf")
+
+    assert (tmp_path / "curves.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_packed_results_are_read_as_a_run_folder_is(tmp_path, monkeypatch, capsys):
+    made = results(lambda _, __, seed: None if seed == 4 else [1.0 * seed, 2.0, 3.0])
+    file = tmp_path / "small.jsonl.gz"
+    pack(made, file)
+
+    back = read(file)
+
+    assert back.suite == made.suite
+    assert [run for run, _ in back.finished] == [run for run, _ in made.finished]
+    assert back.missing == made.missing
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["sb3-per compare", "report", "small.jsonl.gz"])
+    command.main()
+    assert "8 of 10 runs are finished" in capsys.readouterr().out
+    assert Path("runs/small/report/report.md").exists()
+
+
+def test_report_of_nothing_is_an_error(tmp_path):
+    with pytest.raises(ValueError, match="no run has finished yet"):
+        write(results(lambda *_: None), tmp_path)
+
+
+def test_markdown_has_a_line_for_each_row():
+    made = results(lambda *_: [1.0, 2.0, 3.0], seeds=1)
+
+    lines = markdown(table(made.suite, table_of_runs(made))).splitlines()
+
+    assert lines[0].startswith("| environment | variant | seeds | final |")
+    assert len(lines) == 4
+    assert np.all([line.count("|") == lines[0].count("|") for line in lines])
+
+
+def test_suite_of_packed_results_needs_no_rl_zoo(monkeypatch):
+    monkeypatch.setattr("sb3_per.compare.suite.rl_zoo_sections", lambda file: {})
+
+    assert Suite.model_validate(suite().model_dump()) == suite()

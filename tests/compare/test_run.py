@@ -1,0 +1,251 @@
+"""Runs on this machine: finished, failed, killed, interrupted, continued."""
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from filelock import FileLock
+from processes import descendants, is_running, wait_until
+from small_suite import ENVIRONMENT, of_environment, suite
+
+from sb3_per.compare import command
+from sb3_per.compare import run as run_module
+from sb3_per.compare.results import OUTPUT, RESULT, SUITE, read, read_result, run_folder
+from sb3_per.compare.run import check, here, make_runs
+from sb3_per.compare.suite import Suite, as_yaml, runs_of
+
+pytestmark = pytest.mark.slow
+LONG = {"steps": 900_000, "evaluation": {"every": 300_000, "episodes": 2}}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run folder with all runs of the small suite."""
+    folder = tmp_path_factory.mktemp("small")
+    assert make_runs(suite(), folder, 2, "cpu") == []
+    return folder
+
+
+def main(monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["sb3-per compare", *map(str, arguments)])
+    command.main()
+
+
+def test_every_run_has_a_result(finished):
+    results = read(finished)
+
+    assert results.suite == suite()
+    assert len(results.finished) == 4
+    for run, result in results.finished:
+        assert result["settings"] == run.settings
+        assert result["steps"] == [30, 60, 90]
+        assert [len(returns) for returns in result["returns"]] == [2, 2, 2]
+        assert 90 <= result["trained"] < 94  # whole rollouts of four steps
+        assert 0 < result["seconds"]["training_cpu"] < result["seconds"]["cpu"]
+        assert "torch" in result["versions"]
+
+
+def test_seed_and_settings_decide_the_returns(finished, tmp_path):
+    make_runs(suite(), tmp_path, 1, "cpu")
+
+    again, before = read(tmp_path).finished, read(finished).finished
+    assert [result["returns"] for _, result in again] == [result["returns"] for _, result in before]
+
+
+def test_finished_runs_are_not_made_again(finished, monkeypatch):
+    made = []
+    monkeypatch.setattr(run_module, "here", lambda runs, *_: (made.append(run) for run in runs))
+
+    assert make_runs(suite(), finished, 1, "cpu") == []
+    assert made == []
+
+
+def test_more_seeds_add_runs(finished, tmp_path):
+    before = {path: path.stat().st_mtime_ns for path in finished.rglob(RESULT)}
+
+    make_runs(suite(seeds=3), finished, 2, "cpu")
+
+    assert len(read(finished).finished) == 6
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def test_results_of_other_settings_are_refused(finished):
+    other = Suite.model_validate({**of_environment(env_kwargs={"n": 4})})
+
+    with pytest.raises(ValueError, match="other settings: n was 3 and is 4"):
+        make_runs(other, finished, 1, "cpu")
+
+
+def test_folder_of_another_suite_is_refused(finished):
+    with pytest.raises(ValueError, match="has the runs of small, not of other"):
+        make_runs(suite(name="other"), finished, 1, "cpu")
+
+
+def test_folder_of_the_user_is_refused_and_kept(tmp_path):
+    (tmp_path / "thesis.tex").write_text("precious")
+
+    with pytest.raises(ValueError, match="must be empty or a run folder"):
+        make_runs(suite(), tmp_path, 1, "cpu")
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_files_of_the_user_in_a_run_folder_are_kept(tmp_path):
+    (tmp_path / SUITE).write_text(as_yaml(suite(seeds=1)))
+    note = run_folder(tmp_path, runs_of(suite())[0]) / "note.txt"
+    note.parent.mkdir(parents=True)
+    note.write_text("precious")
+
+    make_runs(suite(seeds=1), tmp_path, 1, "cpu")
+
+    assert note.read_text() == "precious"
+    assert (note.parent / RESULT).exists()
+
+
+def test_folder_in_use_is_refused(tmp_path):
+    with FileLock(tmp_path / ".lock"), pytest.raises(ValueError, match="another sb3-per compare"):
+        make_runs(suite(), tmp_path, 1, "cpu")
+
+
+def test_variants_that_cannot_be_built_are_all_named():
+    variants = {
+        "dqn": {"algorithm": "dqn", "overrides": {"gama": 0.9}},
+        "none": {"algorithm": "no_such"},
+        "late": {"algorithm": "dqn", "overrides": {"learning_starts": 90}},
+        "good": {"algorithm": "dqn"},
+    }
+
+    with pytest.raises(ValueError, match="cannot be built") as error:
+        check(runs_of(suite(variants=variants)))
+
+    message = str(error.value)
+    assert "unexpected keyword argument 'gama'" in message
+    assert f"none in {ENVIRONMENT}" in message
+    assert "learning_starts must be below steps (90), got 90" in message
+    assert "good" not in message
+
+
+def test_failed_run_fails_alone(tmp_path, monkeypatch, capsys):
+    """SB3 notices the wrong number only when it trains."""
+    variants = {
+        "dqn": {"algorithm": "dqn"},
+        "bad": {"algorithm": "dqn", "overrides": {"batch_size": -1}},
+    }
+    file = tmp_path / "small.yml"
+    file.write_text(as_yaml(suite(seeds=1, variants=variants)))
+
+    with pytest.raises(SystemExit, match="1 runs failed"):
+        main(monkeypatch, "run", file, "--out", tmp_path / "runs")
+
+    results = read(tmp_path / "runs")
+    assert [run.variant for run, _ in results.finished] == ["dqn"]
+    assert [run.variant for run in results.missing] == ["bad"]
+    bad = results.missing[0]
+    assert "Traceback" in (run_folder(tmp_path / "runs", bad) / OUTPUT).read_text()
+    assert f"{bad} failed: ValueError: negative dimensions" in capsys.readouterr().err
+
+
+def test_killed_process_takes_no_other_run_with_it(tmp_path):
+    long = runs_of(Suite.model_validate(of_environment(**LONG)))[0]
+    short = runs_of(suite(seeds=1))[1]
+    made = here([long, short], tmp_path, "cpu", 2)
+    assert next(made) == short
+
+    for process in multiprocessing.active_children():
+        os.kill(process.pid, signal.SIGKILL)
+
+    assert list(made) == [long]
+    assert read_result(tmp_path, long) is None
+    assert read_result(tmp_path, short) is not None
+
+
+@pytest.fixture
+def interrupted_suite(tmp_path):
+    """A suite of two short runs, and two that take minutes."""
+    values = of_environment(**LONG, score={"random": 0.0, "solved": 1.0})
+    short = {**values["environments"][ENVIRONMENT], "env_kwargs": {}}
+    short |= {"steps": 90, "evaluation": {"every": 30, "episodes": 2}}
+    values["environments"] = {"CartPole-v1": short, **values["environments"]}
+    file = tmp_path / "small.yml"
+    file.write_text(as_yaml(Suite.model_validate({**values, "seeds": 1})))
+    return file
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "kill -9"])
+def test_interrupted_command_keeps_finished_runs_and_leaves_no_process(
+    how, interrupted_suite, tmp_path
+):
+    folder = tmp_path / "runs"
+    arguments = ["compare", "run", str(interrupted_suite), "--jobs", "2", "--out", str(folder)]
+    driver = subprocess.Popen(
+        [sys.executable, "-m", "sb3_per", *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    with driver:
+        wait_until(lambda: len(list(folder.rglob(RESULT))) == 2 or driver.poll() is not None)
+        wait_until(lambda: len(list(folder.rglob("0.monitor.csv"))) == 4)
+        processes = descendants(driver.pid)
+        os.kill(driver.pid, how)
+        _, said = driver.communicate(timeout=60)
+
+    if how == signal.SIGINT:
+        assert "interrupted; the same command continues with the rest" in said
+    wait_until(lambda: not any(is_running(pid) for pid in processes))
+    results = read(folder)
+    assert [run.environment for run, _ in results.finished] == ["CartPole-v1"] * 2
+    assert len(results.missing) == 2
+    # No lock is left: the same command can continue.
+    with FileLock(folder / ".lock", timeout=0):
+        pass
+
+
+def test_two_algorithms_need_no_yaml(tmp_path, monkeypatch, capsys):
+    arguments = ["--env", "CartPole-v1", "--algos", "dqn", "per_dqn", "--steps", "2000"]
+    main(monkeypatch, "run", *arguments, "--seeds", "1", "--jobs", "2", "--out", tmp_path / "runs")
+    main(monkeypatch, "report", tmp_path / "runs")
+
+    assert "2 of 2 runs are finished" in capsys.readouterr().out
+    assert (tmp_path / "runs" / "report" / "report.md").exists()
+
+
+def test_run_needs_a_suite_or_an_environment(monkeypatch):
+    with pytest.raises(SystemExit, match="name a suite, or --env and --algos"):
+        main(monkeypatch, "run", "--env", "CartPole-v1")
+
+
+def test_new_writes_the_template_and_keeps_existing_files(tmp_path, monkeypatch):
+    file = tmp_path / "mine.yml"
+    main(monkeypatch, "new", file)
+    assert file.read_text() == command.TEMPLATE.read_text()
+    file.write_text("precious")
+
+    with pytest.raises(SystemExit, match="File exists"):
+        main(monkeypatch, "new", file)
+    assert file.read_text() == "precious"
+
+
+def test_missing_device_fails_the_run(tmp_path):
+    run = runs_of(suite())[0]
+
+    list(here([run], tmp_path, "cuda:99", 1))
+
+    assert read_result(tmp_path, run) is None
+    output = (run_folder(tmp_path, run) / OUTPUT).read_text()
+    assert "Traceback" in output
+
+
+def test_results_are_read_by_rl_zoos_commands(finished):
+    """`enjoy` looks for the model and its arguments below variant/algorithm/Environment_ID."""
+    run = runs_of(suite())[0]
+    place = run_folder(finished, run)
+
+    assert place == finished / "dqn" / "dqn" / "sb3_per-BlindCliffwalk-v0_1"
+    assert (place / "sb3_per-BlindCliffwalk-v0.zip").exists()
+    assert "n: 3" in (place / "sb3_per-BlindCliffwalk-v0" / "args.yml").read_text()
+    assert json.loads((place / RESULT).read_text())["settings"]["seed"] == 0

@@ -1,0 +1,161 @@
+"""Suites: what pydantic refuses, and the settings of each run."""
+
+import pytest
+import yaml
+from pydantic import ValidationError
+from small_suite import ENVIRONMENT, of_environment, suite, values
+
+from sb3_per.compare import command
+from sb3_per.compare.suite import (
+    Suite,
+    as_yaml,
+    from_options,
+    load,
+    merged,
+    rl_zoo_sections,
+    runs_of,
+)
+
+CARTPOLE = {
+    "steps": 100,
+    "evaluation": {"every": 10, "episodes": 1},
+    "rl_zoo_section": "CartPole-v1",
+}
+
+
+def test_runs_are_the_whole_grid_seed_by_seed():
+    runs = runs_of(suite(first_seed=5))
+
+    assert [(run.variant, run.seed) for run in runs] == [
+        ("dqn", 5),
+        ("per", 5),
+        ("dqn", 6),
+        ("per", 6),
+    ]
+    assert runs[1].settings["algorithm"] == "per_dqn"
+    assert runs[1].settings["env_kwargs"] == {"n": 3}
+
+
+def test_overrides_are_merged_and_scale_multiplies():
+    variants = {
+        "dqn": {
+            "algorithm": "dqn",
+            "overrides": {"learning_rate": 1.0e-3, "policy_kwargs": {"activation": "x"}},
+            "scale": {"learning_rate": 0.25, "buffer_size": 0.5},
+        }
+    }
+
+    (run, _) = runs_of(suite(variants=variants))
+
+    values = run.settings["hyperparameters"]
+    assert values["learning_rate"] == 2.5e-4
+    assert values["buffer_size"] == 250
+    assert isinstance(values["buffer_size"], int)
+    assert values["policy_kwargs"] == {"net_arch": [16], "activation": "x"}
+
+
+def test_merged_replaces_text_and_lists():
+    assert merged({"a": "dict(x=1)", "b": [1]}, {"a": {"y": 2}, "b": []}) == {
+        "a": {"y": 2},
+        "b": [],
+    }
+
+
+def test_rl_zoo_section_fills_in_hyperparameters():
+    section = rl_zoo_sections("dqn")["CartPole-v1"]
+    environments = {"CartPole-v1": {**CARTPOLE, "hyperparameters": {"gamma": 0.5}}}
+
+    filled = suite(environments=environments).environments["CartPole-v1"].hyperparameters
+
+    assert filled == {**section, "gamma": 0.5}
+    assert "n_timesteps" not in filled
+
+
+def test_saved_suite_is_the_same_without_rl_zoo(tmp_path, monkeypatch):
+    before = suite(environments={"CartPole-v1": CARTPOLE})
+    file = tmp_path / "suite.yml"
+    file.write_text(as_yaml(before))
+    monkeypatch.setattr("sb3_per.compare.suite.rl_zoo_sections", lambda file: {})
+
+    assert load(file) == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"seeds": 0}, "greater than or equal to 1|greater than 0"),
+        ({"sedes": 3}, "sedes\n  Extra inputs are not permitted"),
+        ({"baseline": "none"}, "there is no variant none"),
+        ({"contrasts": {"x": {"variant": "per", "over": "dnq"}}}, "there is no variant dnq"),
+        ({"variants": {"../dqn": {"algorithm": "dqn"}}}, "should match pattern"),
+        (
+            {"variants": {"dqn": {"algorithm": "dqn", "scale": {"gamma": 0.5}}}},
+            "scale needs a number",
+        ),
+        ({"environments": {}}, "at least 1 item"),
+    ],
+)
+def test_wrong_suites_are_refused(changes, message):
+    with pytest.raises(ValidationError, match=message):
+        suite(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"steps": 100}, "evaluation.every must divide steps"),
+        ({"evaluation": {"every": 45, "episodes": 1}}, "into 3 parts or more"),
+        ({"score": {"random": 1.0, "solved": 1.0}}, "solved must be above random"),
+        ({"rl_zoo_section": "NoSuchTask"}, "must be in RL-Zoo's dqn.yml"),
+        ({"hyperparameters": {"policy": "MlpPolicy", "n_envs": 4}}, "n_envs must divide"),
+        ({"threshold": float("inf")}, "finite number"),
+    ],
+)
+def test_wrong_environments_are_refused(changes, message):
+    with pytest.raises(ValidationError, match=message):
+        Suite.model_validate(of_environment(**changes))
+
+
+def test_all_mistakes_are_reported_at_once():
+    with pytest.raises(ValidationError) as error:
+        Suite.model_validate({**of_environment(steps=-1, thresold=0), "seeds": "many"})
+
+    assert error.value.error_count() == 3
+
+
+def test_several_environments_need_scores():
+    both = {name: values()["environments"][ENVIRONMENT] for name in ("A-v0", "B-v0")}
+
+    with pytest.raises(ValidationError, match="several environments need a score"):
+        suite(environments=both)
+
+
+def test_from_options_takes_rl_zoos_settings_of_the_base():
+    made = from_options("CartPole-v1", ["per_dqn", "dqn"], 50_000, 5)
+
+    assert made.baseline == "per_dqn"
+    assert made.environments["CartPole-v1"].evaluation.every == 2500
+    assert made.environments["CartPole-v1"].threshold == 475
+    shared = made.environments["CartPole-v1"].hyperparameters
+    assert shared == rl_zoo_sections("dqn")["CartPole-v1"]
+    assert len(runs_of(made)) == 10
+
+
+def test_from_options_chooses_a_policy_without_rl_zoos_settings():
+    made = from_options(ENVIRONMENT, ["dqn"], 100, 1)
+
+    assert made.environments[ENVIRONMENT].hyperparameters == {"policy": "MlpPolicy"}
+
+
+def test_from_options_refuses_steps_that_evaluations_cannot_divide():
+    with pytest.raises(ValueError, match="--steps must be a multiple of 20, got 50001"):
+        from_options("CartPole-v1", ["dqn"], 50_001, 1)
+
+
+def test_template_is_a_suite():
+    template = load(command.TEMPLATE)
+
+    assert template.name == "template"
+    keys = set(yaml.safe_load(command.TEMPLATE.read_text()))
+    commented = {"name", "first_seed", "contrasts"}
+    assert keys | commented == set(Suite.model_fields)

@@ -1,0 +1,528 @@
+"""Checkpoints: resumed runs equal uninterrupted ones, and the callback that saves them."""
+
+import inspect
+import random
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import models
+import numpy as np
+import pytest
+import torch as th
+from checks import assert_same_buffer, check_valid
+from corridor import Corridor, DictCorridor, NotingPERDQN, WithDropout, make
+from goal_line import Line
+from own_prioritization import Storable
+from stable_baselines3 import DQN
+from stable_baselines3.common import callbacks
+from stable_baselines3.common.callbacks import EveryNTimesteps
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import (
+    DummyVecEnv,
+    SubprocVecEnv,
+    VecEnvWrapper,
+    VecFrameStack,
+    VecNormalize,
+)
+
+from examples.custom_priorities import SeldomReplayed
+from sb3_per import (
+    PERDQN,
+    PERSAC,
+    PERTD3,
+    PERTQC,
+    CheckpointCallback,
+    PrioritizedHerReplayBuffer,
+    latest_checkpoint,
+    load_checkpoint,
+    save_checkpoint,
+)
+
+RANK = {"replay_buffer_kwargs": {"prioritization": "rank", "new_priority": "max_stored"}}
+MEMORY_OPTIMIZED = {
+    "optimize_memory_usage": True,
+    "replay_buffer_kwargs": {"handle_timeout_termination": False},
+}
+
+
+@pytest.fixture(autouse=True)
+def _forget_notes():
+    NotingPERDQN.notes.clear()
+
+
+def use_up_some_randomness():
+    """Another process has its generators elsewhere."""
+    random.seed(99)
+    np.random.seed(99)  # noqa: NPY002  # what SB3 samples from
+    th.manual_seed(99)
+
+
+def state_of(model):
+    """Return everything that decides on what comes next."""
+    optimizer = models.critic_optimizer(model).state_dict()["state"]
+    tensors = [*model.policy.state_dict().values()]
+    tensors += [value for one in optimizer.values() for value in one.values()]
+    tensors += [model.log_ent_coef] if getattr(model, "log_ent_coef", None) is not None else []
+    counters = ("num_timesteps", "_n_updates", "_episode_num", "exploration_rate", "_n_calls")
+    return [tensor.tolist() for tensor in tensors], [getattr(model, c, None) for c in counters]
+
+
+def assert_same_run(left, right):
+    assert state_of(left) == state_of(right)
+    assert_same_buffer(left.replay_buffer, right.replay_buffer)
+
+
+# Resumed runs
+
+
+@pytest.mark.parametrize(
+    ("options", "env_kind"),
+    [
+        ({}, Corridor),
+        (RANK, Corridor),
+        ({**RANK, "n_steps": 3, "double_q": True}, DictCorridor),
+        (MEMORY_OPTIMIZED, Corridor),
+        ({"replay_buffer_kwargs": {"prioritization": Storable}}, Corridor),
+        ({"policy_kwargs": {"features_extractor_class": WithDropout}}, Corridor),
+        ({"train_freq": 4, "gradient_steps": 2, "seed": None, "learning_rate": 0.01}, Corridor),
+        ({"replay_buffer_kwargs": {"beta": (0.4, 1.0, 420)}}, Corridor),
+        ({"learning_starts": 300}, Corridor),
+    ],
+)
+@pytest.mark.parametrize("n_envs", [1, 2])
+def test_resumed_run_equals_an_uninterrupted_one(options, env_kind, n_envs, tmp_path):
+    """The same batches, weights, losses, networks and optimizer, bit by bit."""
+    whole = make(make_vec_env(env_kind, n_envs=n_envs), **options)
+    whole.learn(420, callback=CheckpointCallback(200 // n_envs, tmp_path, keep=3))
+    expected, NotingPERDQN.notes[:] = NotingPERDQN.notes[:], []
+    use_up_some_randomness()
+
+    path, env = tmp_path / "rl_model_200_steps.ckpt", make_vec_env(env_kind, n_envs=n_envs)
+    resumed = load_checkpoint(path, env, "cpu", algorithm=NotingPERDQN)
+    assert resumed.num_timesteps == 200
+    resumed.learn(220, reset_num_timesteps=False)
+
+    assert len(NotingPERDQN.notes) > 10
+    assert NotingPERDQN.notes == expected[-len(NotingPERDQN.notes) :]
+    assert_same_run(resumed, whole)
+    assert resumed.replay_buffer.beta == whole.replay_buffer.beta == 1.0
+    assert (resumed.seed, resumed.buffer_size) == (whole.seed, whole.buffer_size)
+    check_valid(resumed.replay_buffer)
+
+
+def stacked():
+    return VecFrameStack(make_vec_env(lambda: models.Still(True)), 3)
+
+
+def with_goals(kind):
+    return make_vec_env(lambda: Line(discrete=models.is_discrete(kind)), n_envs=2)
+
+
+HER = {"replay_buffer_class": PrioritizedHerReplayBuffer, "policy": "MultiInputPolicy"}
+GSDE = {"use_sde": True, "train_freq": (1, "episode"), "gradient_steps": 2}
+RUNS = [(kind, {}, None) for kind in models.PAIRS]
+RUNS += [(kind, GSDE, None) for kind in (PERSAC, PERTQC)]
+RUNS += [(kind, HER, lambda kind=kind: with_goals(kind)) for kind in (PERDQN, PERSAC)]
+RUNS += [(PERDQN, {"options": {"n_stack": 3}}, stacked)]
+
+
+@pytest.mark.parametrize(("kind", "arguments", "env"), RUNS)
+def test_each_algorithm_resumes(kind, arguments, env, tmp_path):
+    env = env or (lambda: make_vec_env(lambda: models.Still(models.is_discrete(kind))))
+    whole = models.make(kind, env(), **arguments)
+    whole.learn(90, callback=CheckpointCallback(1, tmp_path, keep=99))
+    use_up_some_randomness()
+    # SB3 samples gSDE's noise before it calls callbacks at the start of a rollout.
+    path = tmp_path / f"rl_model_{36 if env().num_envs == 2 else 45}_steps.ckpt"
+
+    resumed = load_checkpoint(path, env(), "cpu", algorithm=kind)
+    resumed.learn(90 - resumed.num_timesteps, reset_num_timesteps=False)
+
+    assert_same_run(resumed, whole)
+    if "replay_buffer_class" in arguments:
+        assert resumed.replay_buffer.env is resumed.get_env()
+
+
+def test_checkpoint_does_not_change_the_run(tmp_path):
+    plain = make(kind=PERDQN).learn(150)
+    saved = make(kind=PERDQN).learn(150, callback=CheckpointCallback(7, tmp_path))
+
+    assert_same_run(saved, plain)
+
+
+def test_generators_of_the_whole_program_continue(tmp_path):
+    def numbers():
+        return random.random(), np.random.random(), th.rand(1).item()  # noqa: NPY002
+
+    model = make(kind=PERDQN)
+    numbers()
+    save_checkpoint(model, tmp_path / "checkpoint")
+    expected = numbers()
+    use_up_some_randomness()
+
+    load_checkpoint(tmp_path / "checkpoint", Corridor(), "cpu")
+
+    assert numbers() == expected
+
+
+class WithPhilox(Corridor):
+    """Starts at random, by another generator than gymnasium's."""
+
+    def reset(self, seed=None, options=None):
+        if seed is not None:
+            self.np_random = np.random.Generator(np.random.Philox(seed))
+        super().reset()
+        self.place = int(self.np_random.integers(-3, 4))
+        return self.observation(), {}
+
+
+class Unlike(Corridor):
+    """Has a generator that cannot be replaced, of another kind."""
+
+    np_random = property(lambda self: np.random.Generator(np.random.SFC64(1)))
+
+    def reset(self, seed=None, options=None):
+        self.place = self.time = 0
+        return self.observation(), {}
+
+
+@pytest.mark.parametrize(
+    ("env_id", "vec_env_cls"),
+    [
+        ("CartPole-v1", None),
+        ("CartPole-v1", SubprocVecEnv),
+        (WithPhilox, None),
+    ],
+)
+def test_generators_of_environments_continue(env_id, vec_env_cls, tmp_path):
+    env, other = (make_vec_env(env_id, n_envs=2, vec_env_cls=vec_env_cls) for _ in range(2))
+    try:
+        make(env, kind=PERDQN).learn(60, callback=CheckpointCallback(30, tmp_path))
+        expected = [env.reset().tolist() for _ in range(3)]
+
+        load_checkpoint(latest_checkpoint(tmp_path), other, "cpu")
+
+        assert [other.reset().tolist() for _ in range(3)] == expected
+    finally:
+        env.close()
+        other.close()
+
+
+def test_generators_that_cannot_be_restored(tmp_path):
+    save_checkpoint(make(make_vec_env(WithPhilox), kind=PERDQN).learn(30), tmp_path / "checkpoint")
+    env = make_vec_env(Unlike)
+
+    with pytest.raises(ValueError, match="restore_environments=False"):
+        load_checkpoint(tmp_path / "checkpoint", env, "cpu")
+    model = load_checkpoint(tmp_path / "checkpoint", env, "cpu", restore_environments=False)
+    with pytest.warns(UserWarning, match="generators of the environments") as caught:
+        model.learn(10, callback=CheckpointCallback(5, tmp_path / "new"), reset_num_timesteps=False)
+
+    assert len(caught) == 1
+    assert model.num_timesteps == 40
+
+
+class ForeignVecEnv(VecEnvWrapper):
+    """A wrapper around a vectorized environment that is not SB3's, as SuperSuit and Isaac Lab."""
+
+    def __init__(self, venv):
+        super().__init__(venv)
+        self.venv = SimpleNamespace(step_wait=venv.step_wait, reset=venv.reset, close=venv.close)
+        self.step_async = venv.step_async
+        self.step_wait, self.reset = venv.step_wait, venv.reset
+
+    unwrapped = property(lambda self: self.venv)
+
+    def step_wait(self):
+        raise NotImplementedError
+
+    def reset(self):
+        raise NotImplementedError
+
+    def get_attr(self, attr_name, indices=None):
+        if attr_name == "render_mode":
+            return [None] * self.num_envs
+        raise NotImplementedError("no attributes")
+
+    def env_is_wrapped(self, wrapper_class, indices=None):
+        return [False] * self.num_envs
+
+
+@pytest.mark.parametrize("restore", [True, False])
+def test_checkpoint_of_vec_env_that_is_not_from_sb3(tmp_path, restore):
+    env, other = (ForeignVecEnv(DummyVecEnv([Corridor])) for _ in range(2))
+    model = make(env, kind=PERDQN, seed=None)
+    with pytest.warns(UserWarning, match="generators of the environments") as caught:
+        model.learn(30, callback=CheckpointCallback(10, tmp_path))
+
+    latest = latest_checkpoint(tmp_path)
+    loaded = load_checkpoint(latest, other, "cpu", restore_environments=restore)
+
+    assert len(caught) == 1
+    assert_same_buffer(loaded.replay_buffer, model.replay_buffer)
+    assert loaded.learn(10, reset_num_timesteps=False).num_timesteps == 40
+
+
+@pytest.mark.parametrize("kind", [Corridor, DictCorridor])
+def test_statistics_of_vec_normalize_continue(kind, tmp_path):
+    env, other = (VecNormalize(make_vec_env(kind, n_envs=2)) for _ in range(2))
+    save_checkpoint(make(env, kind=PERDQN).learn(60), tmp_path / "checkpoint")
+
+    load_checkpoint(tmp_path / "checkpoint", other, "cpu")
+
+    observations = env.get_original_obs()
+    np.testing.assert_equal(other.normalize_obs(observations), env.normalize_obs(observations))
+    assert (other.normalize_reward(np.ones(2)) == env.normalize_reward(np.ones(2))).all()
+    assert other.ret_rms.count == env.ret_rms.count
+
+
+def test_another_normalization_is_refused(tmp_path):
+    envs = [
+        make_vec_env(Corridor),
+        VecNormalize(make_vec_env(Corridor)),
+        VecNormalize(make_vec_env(Corridor), norm_obs=False),
+    ]
+    for i, saved in enumerate(envs):
+        save_checkpoint(make(saved, kind=PERDQN), tmp_path / "checkpoint")
+        for other in (env for j, env in enumerate(envs) if j != i):
+            with pytest.raises(ValueError, match="VecNormalize"):
+                load_checkpoint(tmp_path / "checkpoint", other, "cpu")
+
+
+def test_resumed_run_does_not_join_two_episodes(tmp_path):
+    model = make(kind=PERDQN, n_steps=3)
+    model.learn(44, callback=CheckpointCallback(43, tmp_path))
+    resumed = load_checkpoint(tmp_path / "rl_model_43_steps.ckpt", Corridor(), "cpu")
+
+    resumed.learn(5, reset_num_timesteps=False)
+    batch = resumed.replay_buffer._get_samples(np.array([41, 42, 43]))
+
+    np.testing.assert_allclose(batch.discounts.flatten(), [0.99**2, 0.99, 0.99**3], rtol=1e-6)
+    assert batch.next_observations[:, 1].tolist() == [3, 3, 3]
+    assert not batch.dones.any()
+
+
+def test_buffer_that_is_exchanged_does_not_join_two_episodes():
+    taken = make(kind=PERDQN, n_steps=3).learn(44).replay_buffer
+    model = make(kind=PERDQN, n_steps=3).learn(47)
+
+    model.use_replay_buffer(taken)
+    model.learn(5, reset_num_timesteps=False)
+
+    discounts = taken._get_samples(np.array([41, 42, 43])).discounts
+    np.testing.assert_allclose(discounts.flatten(), [0.99**3, 0.99**2, 0.99], rtol=1e-6)
+
+
+def test_training_again_does_not_join_two_episodes():
+    """``VecFrameStack`` returns the same array for each reset, with new values."""
+    model = make(VecFrameStack(DummyVecEnv([Corridor]), 2), kind=PERDQN, n_steps=3)
+
+    model.learn(44)
+    model.learn(5)
+
+    discounts = model.replay_buffer._get_samples(np.array([41, 42, 43])).discounts
+    np.testing.assert_allclose(discounts.flatten(), [0.99**3, 0.99**2, 0.99], rtol=1e-6)
+
+
+def test_model_that_was_saved_without_an_environment(tmp_path):
+    make(kind=PERDQN).learn(60).save(tmp_path / "model")
+    save_checkpoint(PERDQN.load(tmp_path / "model", device="cpu"), tmp_path / "checkpoint")
+
+    resumed = load_checkpoint(tmp_path / "checkpoint", Corridor(), "cpu")
+
+    assert resumed.learn(10, reset_num_timesteps=False).num_timesteps == 70
+
+
+def test_model_saved_within_a_rollout_forgets_its_noise(tmp_path):
+    """A loaded model must not store random states of another process in its own checkpoint."""
+    model = models.make(PERSAC, use_sde=True)
+
+    model.learn(20, callback=callbacks.CheckpointCallback(10, str(tmp_path)))
+
+    loaded = PERSAC.load(tmp_path / "rl_model_10_steps", env=model.get_env())
+    assert loaded.torch_states_before_rollout is None
+
+
+# Arguments of `load_checkpoint`
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"buffer_size": 500}, "buffer_size comes from the checkpoint"),
+        ({"replay_buffer_kwargs": {}}, "replay_buffer_kwargs comes from the checkpoint"),
+        ({"alpha": 0.9}, "replay_buffer_kwargs"),
+        ({"env": None}, "env must be an environment"),
+        ({"env": "CartPole-v1"}, "env must be an environment"),
+        ({"env": DummyVecEnv([Corridor] * 2)}, "n_envs"),
+        ({"algorithm": DQN}, "algorithm must be PERDQN"),
+        ({"algorithm": PERTD3}, "algorithm must be PERDQN"),
+    ],
+    ids=str,
+)
+def test_arguments_that_do_not_fit_the_checkpoint_are_refused(arguments, named, tmp_path):
+    save_checkpoint(make(kind=PERDQN), tmp_path / "checkpoint")
+
+    with pytest.raises(ValueError, match=named):
+        load_checkpoint(tmp_path / "checkpoint", **{"env": Corridor(), **arguments})
+
+
+# What no checkpoint can be made of
+
+
+class Unpicklable(PERDQN):
+    def _setup_model(self):
+        super()._setup_model()
+        self.lock = threading.Lock()
+
+
+def with_changed_gamma():
+    model = make(kind=PERDQN, n_steps=3)
+    model.gamma = 0.5  # the buffer's returns have the old one
+    return model
+
+
+@pytest.mark.parametrize(
+    ("model", "named"),
+    [
+        (lambda: make(kind=DQN), "PERDQN, got DQN"),
+        (lambda: make(kind=Unpicklable), "pickle"),
+        (with_changed_gamma, "gamma"),
+        (
+            lambda: make(kind=PERDQN, replay_buffer_kwargs={"prioritization": SeldomReplayed}),
+            "SeldomReplayed",
+        ),
+        (
+            lambda: models.make(PERDQN, Line(), options={"copy_info_dict": True}, **HER),
+            "copy_info_dict",
+        ),
+    ],
+)
+def test_what_cannot_be_stored_is_refused_before_the_first_step(model, named, tmp_path):
+    model = model()
+
+    with pytest.raises((ValueError, TypeError), match=named):
+        save_checkpoint(model, tmp_path / "checkpoint")
+    with pytest.raises((ValueError, TypeError), match=named):
+        model.learn(60, callback=CheckpointCallback(50, tmp_path))
+
+    assert model.num_timesteps == 0
+    assert not [*tmp_path.iterdir()]
+
+
+# The callback
+
+
+def names_in(folder):
+    return sorted((path.name for path in folder.iterdir()), key=lambda name: (len(name), name))
+
+
+def test_arguments_are_those_of_sb3s_callback_and_keep():
+    theirs, ours = (
+        inspect.signature(kind).parameters
+        for kind in (callbacks.CheckpointCallback, CheckpointCallback)
+    )
+
+    assert [*ours] == [*theirs, "keep"]
+    assert ours["name_prefix"].default == theirs["name_prefix"].default
+
+
+@pytest.mark.parametrize(
+    "options", [{"save_freq": 0}, {"save_freq": 2.5}, {"save_freq": True}, {"keep": 0}]
+)
+def test_numbers_out_of_range_are_refused(options, tmp_path):
+    with pytest.raises(ValueError, match=next(iter(options))):
+        CheckpointCallback(**{"save_freq": 5, "save_path": tmp_path, **options})
+
+
+def test_only_the_last_checkpoints_are_kept(tmp_path, capsys):
+    callback = CheckpointCallback(50, tmp_path, verbose=2)
+    make(kind=PERDQN, train_freq=4, verbose=1).learn(200, callback=callback)
+
+    assert names_in(tmp_path) == ["rl_model_152_steps.ckpt", "rl_model_200_steps.ckpt"]
+    assert latest_checkpoint(tmp_path).name == "rl_model_200_steps.ckpt"
+    assert str(tmp_path / "rl_model_52_steps.ckpt") in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("n_envs", [1, 3])
+def test_save_freq_counts_calls_and_files_have_the_prefix(n_envs, tmp_path):
+    callback = CheckpointCallback(20, str(tmp_path / "new"), "mine", True, True, 0, keep=9)
+
+    make(make_vec_env(Corridor, n_envs=n_envs), kind=PERDQN).learn(60 * n_envs, callback=callback)
+
+    folder = tmp_path / "new"
+    assert names_in(folder) == [f"mine_{n * n_envs}_steps.ckpt" for n in (20, 40, 60)]
+    assert latest_checkpoint(folder) is latest_checkpoint(tmp_path / "nowhere") is None
+    assert latest_checkpoint(folder, "mine").name == f"mine_{60 * n_envs}_steps.ckpt"
+
+
+def test_checkpoints_of_a_resumed_run(tmp_path):
+    make(kind=PERDQN).learn(120, callback=CheckpointCallback(50, tmp_path, keep=9))
+    resumed = load_checkpoint(latest_checkpoint(tmp_path), Corridor(), "cpu")
+
+    resumed.learn(80, callback=CheckpointCallback(50, tmp_path, keep=9), reset_num_timesteps=False)
+
+    # The last step of each run, and each fiftieth of each.
+    assert [name.split("_")[2] for name in names_in(tmp_path)] == ["50", "100", "120", "170", "200"]
+
+
+def test_damaged_checkpoint_is_skipped_with_its_name(tmp_path):
+    make(kind=PERDQN).learn(100, callback=CheckpointCallback(50, tmp_path))
+    newest = tmp_path / "rl_model_100_steps.ckpt"
+    newest.write_bytes(newest.read_bytes()[:-1000])
+
+    with pytest.warns(UserWarning, match="rl_model_100_steps"):
+        found = latest_checkpoint(tmp_path)
+
+    assert found.name == "rl_model_50_steps.ckpt"
+
+
+def test_new_run_does_not_delete_checkpoints_of_a_run_that_got_further(tmp_path):
+    make(kind=PERDQN).learn(120, callback=CheckpointCallback(50, tmp_path))
+
+    with pytest.raises(ValueError, match="rl_model_120_steps"):
+        make(kind=PERDQN).learn(120, callback=CheckpointCallback(50, tmp_path))
+
+    assert len(names_in(tmp_path)) == 2
+
+
+def test_callback_within_another_one_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="EveryNTimesteps"):
+        make(kind=PERDQN).learn(100, callback=EveryNTimesteps(20, CheckpointCallback(50, tmp_path)))
+    make(kind=PERDQN).learn(60, callback=[CheckpointCallback(50, tmp_path)])
+    assert names_in(tmp_path) == ["rl_model_50_steps.ckpt", "rl_model_60_steps.ckpt"]
+
+
+class Failing(Corridor):
+    def step(self, action):
+        observation, _, *rest = super().step(action)
+        return observation, np.nan, *rest
+
+
+def test_nothing_is_saved_after_an_error(tmp_path):
+    model, callback = make(Failing(), kind=PERDQN), CheckpointCallback(20, tmp_path)
+
+    with pytest.raises(ValueError, match="finite"):  # noqa: PT012  # as RL-Zoo does
+        try:
+            model.learn(100, callback=callback)
+        finally:
+            callback.on_training_end()
+
+    assert model.num_timesteps > 20
+    assert names_in(tmp_path) == ["rl_model_20_steps.ckpt"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="needs fork and SIGKILL")
+def test_run_killed_while_saving_finds_a_whole_checkpoint(tmp_path):
+    script = Path(__file__).parents[1] / "support" / "killed_while_saving.py"
+
+    command = [sys.executable, str(script), str(tmp_path), "10"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert result.returncode == 0, result.stderr
+    n_halves = int(result.stdout.split(" kills, ")[1].split()[0])
+    assert n_halves >= 3  # or the kills were no test of saving

@@ -1,0 +1,189 @@
+"""BlindCliffwalk and PointReach: their rules, and how gymnasium comes to know them."""
+
+import pickle
+import subprocess
+import sys
+import warnings
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from stable_baselines3.common import env_checker as sb3
+from stable_baselines3.common.env_util import make_vec_env
+
+from sb3_per import envs
+from sb3_per.envs import NOISES, BlindCliffwalk, PointReach
+
+RIGHT = (0, 1, 0, 1)  # worked out by hand for n = 4
+ENVIRONMENTS = [
+    *((BlindCliffwalk, {"n": 5, "noise": noise}) for noise in NOISES),
+    (BlindCliffwalk, {"n": 5, "observations": "integer"}),
+    *((PointReach, {"discrete": discrete}) for discrete in (False, True)),
+]
+
+
+@pytest.mark.parametrize(("kind", "options"), ENVIRONMENTS)
+def test_environment_checkers_find_nothing(kind, options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(gym.make(f"sb3_per/{kind.__name__}-v0", **options).unwrapped)
+        sb3.check_env(kind(**options))
+
+
+def test_cliffwalk_rewards_the_last_of_all_right_actions():
+    env = gym.make(envs.BLIND_CLIFFWALK, n=4, observations="integer")
+    assert env.reset()[0] == 0
+
+    steps = [env.step(action)[:4] for action in RIGHT]
+
+    assert steps == [
+        (1, 0.0, False, False),
+        (2, 0.0, False, False),
+        (3, 0.0, False, False),
+        (3, 1.0, True, False),
+    ]
+
+
+@pytest.mark.parametrize("state", range(4))
+def test_cliffwalk_ends_at_a_wrong_action(state):
+    env = gym.make(envs.BLIND_CLIFFWALK, n=4, observations="integer")
+    env.reset()
+    for action in RIGHT[:state]:
+        env.step(action)
+
+    assert env.step(1 - RIGHT[state])[:4] == (state, 0.0, True, False)
+
+
+def test_cliffwalk_observations_are_one_hot():
+    env = BlindCliffwalk(3)
+
+    observations = [env.reset()[0], env.step(RIGHT[0])[0], env.step(RIGHT[1])[0]]
+
+    assert (np.array(observations) == np.eye(3)).all()
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "skewed"])
+def test_cliffwalk_noise_has_mean_zero_and_its_scale(noise):
+    env = BlindCliffwalk(1, noise=noise, noise_scale=0.5)
+    env.reset(seed=0)
+
+    rewards = np.array([env.step(1)[1] for _ in range(20_000)])
+
+    # Four standard errors; those of the deviation are larger, as the skewed kind's kurtosis is 8.
+    assert abs(rewards.mean()) < 4 * 0.5 / 20_000**0.5
+    assert rewards.std() == pytest.approx(0.5, rel=4 * (7 / 4 / 20_000) ** 0.5)
+    skewness = np.mean((rewards / 0.5) ** 3)
+    assert skewness == pytest.approx(8 / 3 if noise == "skewed" else 0.0, abs=0.3)
+
+
+def test_cliffwalk_seed_determines_the_noise():
+    env = pickle.loads(pickle.dumps(BlindCliffwalk(np.int64(1), noise="skewed")))
+
+    runs = []
+    for seed in (7, 7, 8):
+        env.reset(seed=seed)
+        runs.append([env.step(1)[1] for _ in range(50)])
+
+    assert runs[0] == runs[1] != runs[2]
+
+
+@pytest.mark.parametrize(
+    ("discrete", "actions"), [(False, [[1, 0.5], [-3, 0]]), (True, [0, 2, 1, 4])]
+)
+def test_point_reach_moves_inside_the_square(discrete, actions):
+    env = PointReach(discrete=discrete)
+    env.reset(seed=0)
+    env._place = np.array([0.95, 0.0], np.float32)
+
+    for action in actions:
+        place = env.step(action)[0]["achieved_goal"]
+
+    # 0.95 + 0.1 is cut at 1; actions are cut at 1, too.
+    expected = [0.9, 0.1] if discrete else [0.9, 0.05]
+    np.testing.assert_allclose(place, expected, atol=1e-6)
+
+
+def test_point_reach_rewards_the_goal_and_ends_at_its_time_limit():
+    env = PointReach(max_steps=3)
+    env.reset(seed=0)
+    env._place, env._goal = np.zeros(2, np.float32), np.array([0.25, 0], np.float32)
+
+    steps = [env.step(np.array([1, 0]))[1:] for _ in range(3)]
+
+    assert steps == [
+        (-1.0, False, False, {"is_success": False}),
+        (0.0, False, False, {"is_success": True}),
+        (0.0, False, True, {"is_success": True}),
+    ]
+
+
+def test_point_reach_computes_rewards_of_other_goals():
+    places, goals = np.zeros((3, 2)), np.array([[0, 0.09], [0.2, 0], [0.08, 0.08]])
+
+    assert PointReach().compute_reward(places, goals, [{}] * 3).tolist() == [0, -1, -1]
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (BlindCliffwalk, {"n": 0}),
+        (BlindCliffwalk, {"observations": "text"}),
+        (BlindCliffwalk, {"noise": "pink"}),
+        (BlindCliffwalk, {"noise_scale": -1.0}),
+        (PointReach, {"discrete": "no"}),
+        (PointReach, {"max_steps": 0}),
+    ],
+)
+def test_environment_refuses_bad_options(kind, options):
+    ((name, value),) = options.items()
+    with pytest.raises(ValueError, match=f"^{name} must .*, got {value!r}$"):
+        kind(**options)
+
+
+@pytest.mark.filterwarnings("ignore:.*not in the possible render_modes")  # gymnasium's
+@pytest.mark.parametrize("env_id", envs.ENTRY_POINTS)
+def test_sb3_makes_every_registered_environment(env_id):
+    make_vec_env(env_id).reset()  # with render_mode="rgb_array"
+
+
+def in_a_fresh_process(code):
+    code = f"import warnings; warnings.simplefilter('error', UserWarning); {code}"
+    return subprocess.run([sys.executable, "-c", code], check=True, text=True, stdout=-1).stdout
+
+
+@pytest.mark.parametrize("first", ["gymnasium", "stable_baselines3", "sb3_per", "sb3_per.envs"])
+def test_gym_make_finds_the_environment_whatever_is_imported_first(first):
+    # Before 1.0, gymnasium finds plugins by itself.
+    prefix = "" if gym.__version__ < "1" else "sb3_per.envs:"
+
+    in_a_fresh_process(
+        f"import {first}, gymnasium; gymnasium.make('{prefix}{envs.BLIND_CLIFFWALK}')"
+    )
+
+
+def test_environments_need_neither_torch_nor_numba():
+    """Gymnasium before 1.0 imports them in every program."""
+    code = "import sb3_per.envs, sys; print(*{'torch', 'numba'} & {*sys.modules})"
+
+    assert in_a_fresh_process(code) == "\n"
+
+
+def test_register_twice_changes_nothing():
+    before = dict(gym.registry)
+
+    envs.register()
+
+    assert gym.registry == before
+
+
+def test_package_has_its_public_names():
+    code = (
+        "import sb3_per; assert {*sb3_per.__all__} <= {*dir(sb3_per)};"
+        "from sb3_per import *; PrioritizedReplayBuffer;"
+        "print(sb3_per.algorithms.dqn.PERDQN is PERDQN)"
+    )
+
+    assert in_a_fresh_process(code) == "True\n"
+    with pytest.raises(ImportError, match="cannot import name 'PERPPO'"):
+        from sb3_per import PERPPO  # noqa: F401  # it has to fail

@@ -1,0 +1,374 @@
+"""RL-Zoo with our algorithms, in one process: its tables, our YAML files, hyperparameter search."""
+
+import argparse
+import copy
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import gymnasium as gym
+import optuna
+import pytest
+import rl_zoo3
+import rl_zoo3.enjoy
+import rl_zoo3.train
+import yaml
+from rl_zoo3 import exp_manager, hyperparams_opt
+from rl_zoo3.exp_manager import ExperimentManager
+from stable_baselines3 import DQN, HerReplayBuffer
+from stable_baselines3.common.envs import BitFlippingEnv
+
+from examples import cartpole
+from sb3_per import PAPER, PERDQN, PrioritizedHerReplayBuffer, PrioritizedReplayBuffer, cli, zoo
+from sb3_per.envs import BLIND_CLIFFWALK_6
+
+PATHS = {path.stem: path for path in zoo.config_folder().glob("*.yml")}
+FILES = {name: yaml.safe_load(path.read_text()) for name, path in PATHS.items()}
+SECTIONS = [(name, section) for name, sections in FILES.items() for section in sections]
+TUNED = [
+    (name, section)
+    for name, path in PATHS.items()
+    for section in re.findall(r"^# Tuned:.*\n(?:#.*\n)*([^:\n]+):", path.read_text(), re.MULTILINE)
+]
+# Where ranks have other values than proportional priorities, apart from replay_buffer_kwargs.
+TUNED_WITH_RANKS = {"CartPole-v1": {"gamma": 0.995}, "LunarLander-v3": {"learning_rate": 1.6e-4}}
+# Sections that name no environment: one that has no section of its own, and an Atari game.
+STAND_INS = {"default": "CliffWalking-v1", "atari": "PongNoFrameskip-v4"}
+OTHERS = [name for name in zoo.ALGORITHMS if name != "per_dqn"]
+DISCRETE = ("per_dqn", "per_qrdqn")
+
+
+@pytest.fixture(autouse=True)
+def registered():
+    zoo.register()
+
+
+def environment_of(name):
+    return "CartPole-v1" if name in DISCRETE else "Pendulum-v1"
+
+
+def experiment(tmp_path, env_id, *, algorithm="per_dqn", **options):
+    """RL-Zoo's manager of one run, with a buffer that fits into a test."""
+    options.setdefault("config", str(zoo.config_file("per_dqn")))
+    options.setdefault("hyperparams", {"learning_starts": 0, "buffer_size": 1000})
+    # RL-Zoo writes the run's arguments into its folder.
+    arguments = argparse.Namespace(env_kwargs=None)
+    options = {"eval_freq": -1, "log_interval": -1, "device": "cpu", **options}
+    return ExperimentManager(arguments, algorithm, env_id, str(tmp_path), **options)
+
+
+def trained(manager):
+    model, used = manager.setup_experiment()
+    manager.learn(model)
+    assert model._n_updates > 0
+    return model, used
+
+
+def test_import_does_not_import_rl_zoo():
+    code = "import sb3_per.zoo, sb3_per.cli, sys; sys.exit('rl_zoo3' in sys.modules)"
+
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_minatar_environments_are_registered_without_importing_minatar(own_registry):
+    minatar = pytest.importorskip("minatar.gym")
+    ours = {name: spec for name, spec in gym.registry.items() if name.startswith("MinAtar/")}
+    for name in ours:
+        del gym.registry[name]
+
+    minatar.register_envs()
+
+    assert len(ours) == 10
+    assert ours == {name: gym.registry[name] for name in ours}
+    code = "import sys; from sb3_per import zoo; zoo.register(); sys.exit('minatar' in sys.modules)"
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
+
+
+def test_register_twice_changes_nothing():
+    tables = (rl_zoo3.ALGOS, hyperparams_opt.HYPERPARAMS_SAMPLER, vars(exp_manager))
+    before = [dict(table) for table in tables]
+
+    zoo.register()
+
+    assert [dict(table) for table in tables] == before
+    assert before[0].items() >= zoo.ALGORITHMS.items()
+
+
+def test_register_refuses_a_name_that_is_taken(monkeypatch):
+    monkeypatch.setitem(rl_zoo3.ALGOS, "per_dqn", DQN)
+
+    with pytest.raises(ValueError, match=r"must be free in RL-Zoo's ALGOS, got .*DQN"):
+        zoo.register()
+    assert rl_zoo3.ALGOS["per_dqn"] is DQN
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_algorithm_trains_with_rl_zoos_section_of_its_base(name, tmp_path, capsys):
+    config, env_id = zoo.config_file(name), environment_of(name)
+    fast = {"learning_starts": 0, "buffer_size": 1000, "train_freq": 8, "gradient_steps": 1}
+    options = {"config": str(config), "hyperparams": fast, "n_timesteps": 20}
+    manager = experiment(tmp_path, env_id, algorithm=name, **options)
+
+    model, used = trained(manager)
+
+    assert type(model) is zoo.ALGORITHMS[name]
+    theirs = yaml.safe_load(config.read_text())[env_id]
+    assert all(used[key] == value for key, value in theirs.items() if key not in fast)
+    manager.save_trained_model(model)
+    arguments = ["enjoy", "--algo", name, "--env", env_id, "-f", str(tmp_path)]
+    cli.main([*arguments, "-n", "20", "--no-render", "--device", "cpu"])
+    assert f"Loading {tmp_path / name / env_id}_1" in capsys.readouterr().out
+
+
+def test_hindsight_replay_trains_from_a_yaml_file(tmp_path):
+    section = {
+        "n_timesteps": 60,
+        "policy": "MultiInputPolicy",
+        "replay_buffer_class": "PrioritizedHerReplayBuffer",
+        "replay_buffer_kwargs": "dict(n_sampled_goal=2, alpha=0.5)",
+    }
+    env_id, config = "sb3_per/BitFlipping-v0", tmp_path / "her.yml"
+    config.write_text(yaml.safe_dump({env_id: section}))
+    options = {"config": str(config), "hyperparams": {"learning_starts": 20}}
+    manager = experiment(tmp_path, env_id, **options)
+
+    model, used = trained(manager)
+
+    assert type(model.replay_buffer) is PrioritizedHerReplayBuffer
+    assert (model.replay_buffer.n_sampled_goal, model.replay_buffer.alpha) == (2, 0.5)
+    assert "HerReplayBuffer" in used["replay_buffer_class"]  # what `enjoy` looks for
+    manager.save_trained_model(model)
+    arguments = ["enjoy", "--algo", "per_dqn", "--env", env_id, "-f", str(tmp_path)]
+    cli.main([*arguments, "-n", "20", "--no-render", "--device", "cpu"])
+
+
+@pytest.mark.slow
+# Raised as an error it would end Box2D's import, and with it the interpreter.
+@pytest.mark.filterwarnings("ignore:builtin type .* has no __module__ attribute")
+@pytest.mark.filterwarnings("ignore:10 batches were sampled")  # as dqn_per_buffer.yml says
+@pytest.mark.parametrize(("name", "section"), SECTIONS)
+def test_section_builds_a_model_and_takes_a_gradient_step(tmp_path, name, section):
+    own = FILES[name][section]
+    options = {"config": str(PATHS[name]), "n_timesteps": own.get("train_freq", 4) + 1}
+    options["algorithm"] = "dqn" if name.startswith("dqn") else "per_dqn"
+
+    model, used = trained(experiment(tmp_path, STAND_INS.get(section, section), **options))
+
+    assert isinstance(model.replay_buffer, PrioritizedReplayBuffer)
+    assert used == own | {"learning_starts": 0, "buffer_size": 1000}
+
+
+@pytest.mark.parametrize(("name", "section"), TUNED)
+def test_tuned_section_names_its_options_of_prioritization(name, section):
+    """So that tuned values do not change when PERDQN's defaults do."""
+    assert FILES[name][section]["replay_buffer_kwargs"].keys() >= PAPER.keys()
+
+
+def test_sections_say_whether_they_are_tuned():
+    for name, path in PATHS.items():
+        paragraphs = path.read_text().split("\n\n")
+        sections = [each for each in paragraphs if re.search(r"^\w", each, re.MULTILINE)]
+        assert len(sections) == len(FILES[name])
+        assert all(each.startswith(("# Tuned:", "# Untuned")) for each in sections)
+
+
+@pytest.mark.parametrize(("name", "section"), SECTIONS)
+def test_section_sets_no_env_kwargs_which_rl_zoo_does_not_evaluate_with(name, section):
+    assert "env_kwargs" not in FILES[name][section]
+
+
+@pytest.mark.parametrize("name", ["per_dqn", "per_dqn_rank"])
+def test_blind_cliffwalk_is_evaluated_with_its_number_of_states(name, tmp_path):
+    evaluations = {"n_timesteps": 60, "eval_freq": 30, "n_eval_episodes": 1}
+
+    model, _ = trained(
+        experiment(tmp_path, BLIND_CLIFFWALK_6, config=str(PATHS[name]), **evaluations)
+    )
+
+    assert model.observation_space.shape == (6,)
+    assert len(list(tmp_path.rglob("evaluations.npz"))) == 1
+
+
+def texts_in(value):
+    if isinstance(value, dict | list):
+        parts = value.values() if isinstance(value, dict) else value
+        return [text for part in parts for text in texts_in(part)]
+    return [value] if isinstance(value, str) else []
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_numbers_in_yaml_are_numbers(name):
+    number = r"[+-]?[\d.]+(e[+-]?\d+)?"
+
+    assert not [text for text in texts_in(FILES[name]) if re.fullmatch(number, text)]
+    assert re.fullmatch(number, yaml.safe_load("1e-3"))  # what PyYAML takes for text is noticed
+
+
+def test_every_environment_of_rl_zoos_dqn_file_has_a_section():
+    folder = Path(rl_zoo3.__file__).parent
+    theirs = yaml.safe_load((folder / "hyperparams" / "dqn.yml").read_text())
+
+    assert set(theirs) <= set(FILES["per_dqn"])
+
+
+def test_rank_file_differs_only_where_ranks_need_it():
+    proportional, rank = FILES["per_dqn"], FILES["per_dqn_rank"]
+
+    assert rank.keys() == proportional.keys()
+    for name, section in proportional.items():
+        ranked = dict(rank[name])
+        options = ranked.pop("replay_buffer_kwargs")
+        assert options.items() >= {"prioritization": "rank", "alpha": 0.7}.items()
+        section = {k: value for k, value in section.items() if k != "replay_buffer_kwargs"}
+        assert ranked == section | TUNED_WITH_RANKS.get(name, {})
+
+
+@pytest.mark.parametrize("variant", cartpole.VARIANTS)
+def test_example_and_yaml_file_have_the_same_settings(variant):
+    section = dict(
+        FILES[{"proportional": "per_dqn", "rank": "per_dqn_rank"}[variant]]["CartPole-v1"]
+    )
+    rate = float(section.pop("learning_rate").removeprefix("lin_"))
+    options = section.pop("replay_buffer_kwargs")
+    gamma, own = cartpole.VARIANTS[variant]
+    settings = {**cartpole.SETTINGS, "policy": "MlpPolicy", "gamma": gamma, "n_timesteps": 50_000}
+
+    assert options == {**cartpole.REPLAY, **own}
+    assert rate == settings.pop("learning_rate")(1.0)
+    assert section == settings
+
+
+def test_watching_loads_no_buffer(monkeypatch, tmp_path):
+    PERDQN("MlpPolicy", "CartPole-v1", buffer_size=500).save(tmp_path / "agent")
+    loaded = {}
+
+    def load_agent(command):
+        load = rl_zoo3.ALGOS["per_dqn"].load
+        loaded[command] = load(tmp_path / "agent", env=gym.make("CartPole-v1"))
+
+    for command in ("enjoy", "train"):
+        monkeypatch.setattr(sys, "argv", [])
+        monkeypatch.setattr(f"rl_zoo3.{command}.{command}", lambda name=command: load_agent(name))
+        cli.main([command, "--algo", "per_dqn"])
+
+    assert loaded["enjoy"].replay_buffer.buffer_size == 1
+    assert loaded["train"].replay_buffer.buffer_size == 500
+    assert type(loaded["enjoy"]) is PERDQN is rl_zoo3.ALGOS["per_dqn"]
+
+
+@pytest.fixture
+def study():
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+
+
+def search(study, name, kept, *, her=False):
+    """Return what RL-Zoo trains for a new trial, and what it makes of the stored trial."""
+    trial = study.ask()
+    arguments = {"using_her_replay_buffer": her, "her_kwargs": kept}
+    sample = hyperparams_opt.HYPERPARAMS_SAMPLER[name]
+    arguments = sample(trial, 2 if name in DISCRETE else 1, 1, arguments)
+    convert = hyperparams_opt.HYPERPARAMS_CONVERTER[name]
+    return arguments, convert(study.trials[trial.number].params)
+
+
+SEARCHES = [(name, {}) for name in zoo.ALGORITHMS] + [
+    (name, {"prioritization": "proportional", "beta": [0.4, 1.0]})
+    for name in ("per_sac", "per_td3", "per_ddpg", "per_crossq")
+]
+
+
+@pytest.mark.parametrize(("name", "kept"), SEARCHES)
+def test_search_trains_what_the_stored_trial_says(name, kept, study):
+    algorithm = zoo.ALGORITHMS[name]
+    searches_lap = {**algorithm.default_options, **kept}["prioritization"] == "lap"
+    seen = set()
+    for _ in range(8):
+        arguments, stored = search(study, name, kept)
+        small = {"buffer_size": 3000, "device": "cpu"}
+
+        model = algorithm("MlpPolicy", environment_of(name), **small | copy.deepcopy(arguments))
+
+        # RL-Zoo makes the noise of a stored trial itself.
+        noise = stored.pop("noise_type", None), stored.pop("noise_std", 0)
+        assert (noise[0] is None) == (model.__dict__.get("action_noise") is None)
+        arguments.pop("action_noise", None)
+        assert stored == arguments
+        options, sampled = model.replay_buffer_kwargs, arguments["replay_buffer_kwargs"]
+        assert options.items() >= sampled.items() >= {"alpha": options["alpha"]}.items()
+        if searches_lap:
+            assert (options["prioritization"], options["beta"]) == ("lap", 0.0)
+            assert "beta" not in sampled
+        else:
+            first, last = sampled["beta"]
+            assert 0 <= first <= last <= 1
+        assert ("double_q" in arguments) == (name == "per_dqn")
+        seen.add((options["prioritization"], options["uniform_share"]))
+    assert {prioritization for prioritization, _ in seen} == (
+        {"lap"} if searches_lap else {"proportional", "rank"}
+    )
+    assert len({share for _, share in seen}) > 1
+
+
+def test_search_samples_eps_on_a_logarithmic_scale(study):
+    for _ in range(10):
+        search(study, "per_dqn", {})
+
+    scales = [trial.distributions["eps"].log for trial in study.trials if "eps" in trial.params]
+    assert scales
+    assert all(scales)
+
+
+def test_search_keeps_options_that_are_not_searched(study):
+    kept = {"td_error_clip": 1.0, "alpha": 2.0, "replacement": False}
+
+    options = search(study, "per_dqn", kept)[1]["replay_buffer_kwargs"]
+
+    assert (options["td_error_clip"], options["replacement"]) == (1.0, False)
+    assert options["alpha"] <= 1.0
+    assert "uniform_share" not in options  # which needs replacement
+
+
+@pytest.mark.filterwarnings("ignore:Choices for a categorical distribution")  # a dict is one
+def test_search_keeps_another_prioritization_and_its_options(study):
+    kept = {"prioritization": "lap", "prioritization_kwargs": {"threshold": 1.0}}
+
+    arguments, stored = search(study, "per_dqn", kept)
+
+    assert arguments == stored
+    assert arguments["replay_buffer_kwargs"].items() >= kept.items()
+    assert not {"eps", "beta"} & arguments["replay_buffer_kwargs"].keys()
+    PERDQN("MlpPolicy", "CartPole-v1", buffer_size=100, device="cpu", **arguments)
+
+
+def test_search_samples_the_options_of_hindsight_replay(study):
+    kept = {"goal_selection_strategy": "future", "n_sampled_goal": 9, "copy_info_dict": True}
+
+    arguments, _ = search(study, "per_dqn", kept, her=True)
+
+    options = arguments["replay_buffer_kwargs"]
+    assert options["n_sampled_goal"] <= 5
+    assert options["copy_info_dict"]
+    kind = {"replay_buffer_class": HerReplayBuffer, "buffer_size": 100}
+    PERDQN("MultiInputPolicy", BitFlippingEnv(n_bits=3), device="cpu", **kind, **arguments)
+
+
+def test_continued_run_keeps_its_priorities(tmp_path):
+    first = experiment(tmp_path, "CartPole-v1", n_timesteps=600, save_replay_buffer=True)
+    model, _ = trained(first)
+    first.save_trained_model(model)
+    with Path(first.save_path, "replay_buffer.pkl").open("rb") as file:
+        saved = pickle.load(file)
+
+    agent = str(Path(first.save_path, "CartPole-v1.zip"))
+    continued, _ = experiment(tmp_path, "CartPole-v1", trained_agent=agent).setup_experiment()
+
+    buffer, slots = continued.replay_buffer, range(len(saved))
+    assert len(buffer) == len(saved) >= 600
+    probabilities = buffer.probabilities(slots)
+    assert len(set(probabilities)) > 100
+    assert (probabilities == saved.probabilities(slots)).all()
+    assert (buffer.sample(32).slots == saved.sample(32).slots).all()
+    continued.env.close()
