@@ -22,6 +22,7 @@ from stable_baselines3.common.vec_env import (
     VecFrameStack,
     VecTransposeImage,
     unwrap_vec_normalize,
+    unwrap_vec_wrapper,
 )
 from stable_baselines3.her import HerReplayBuffer
 
@@ -47,7 +48,7 @@ SelfPrioritized = TypeVar("SelfPrioritized", bound="PrioritizedAlgorithm")
 # Arguments that the algorithms do not have, and what to do instead; the last ones are from Stable
 # Baselines 2.
 _MISPLACED = {
-    **{name: f"{name}=..." for name in (*OPTION_NAMES, "n_stack")},
+    **{name: f"{name}=..." for name in (*OPTION_NAMES, "n_stack", "info_keys", "storage_dir")},
     "beta_initial": "beta=(first, last)",
     "beta_final": "beta=(first, last)",
     "beta_fraction": "beta=(first, last, n_steps)",
@@ -173,16 +174,25 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         Store demonstrations, which are never overwritten, before training.
 
         :param sources: As for ``PrioritizedReplayBuffer.add_demonstrations``: dicts of arrays
-            (``sb3_per.collect`` makes one), Minari datasets, or SB3's buffers. Actions of the first
-            two are those of the environment.
+            (``sb3_per.collect`` makes one), Minari datasets, or SB3's buffers. Actions and images
+            of the first two are those of the environment: they are scaled and transposed here.
         :raises ValueError: before anything has changed, for what does not fit the environment.
         """
-        transitions = [transitions_of(source) for source in sources]
-        for source, each in zip(sources, transitions, strict=True):
-            is_raw = isinstance(source, Mapping) or hasattr(source, "iterate_episodes")
-            if is_raw and isinstance(self.action_space, spaces.Box) and "actions" in each:
-                each["actions"] = self.policy.scale_action(np.asarray(each["actions"]))
-        self.replay_buffer.add_demonstrations(*transitions)
+        self.replay_buffer.add_demonstrations(*map(self._as_stored, sources))
+
+    def _as_stored(self, source: Any) -> dict[str, Any]:
+        """Return transitions as the buffer stores them: images transposed, actions scaled."""
+        transitions = transitions_of(source)
+        if not (isinstance(source, Mapping) or hasattr(source, "iterate_episodes")):
+            return transitions  # a buffer's
+        images = unwrap_vec_wrapper(self.env, VecTransposeImage) if self.env is not None else None
+        for name in ("observations", "next_observations"):
+            if images is not None and name in transitions:
+                transitions[name] = images.transpose_observations(transitions[name])
+        actions, space = np.asarray(transitions.get("actions")), self.action_space
+        if isinstance(space, spaces.Box) and actions.shape[1:] == space.shape:  # else it is refused
+            transitions["actions"] = self.policy.scale_action(actions)
+        return transitions
 
     def load_replay_buffer(
         self, path: str | pathlib.Path | io.BufferedIOBase, truncate_last_traj: bool = True

@@ -10,18 +10,16 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.save_util import load_from_pkl
-from stable_baselines3.common.type_aliases import PolicyPredictor
 
-from sb3_per.buffers.storage import rows_in_order
+from sb3_per._utils import require_whole
+from sb3_per.buffers.storage import STORAGE, SlotReplayBuffer, rows_in_order
 
 Transitions = dict[str, Any]  # arrays (n, ...), or dicts of arrays for Dict observations and infos
 
 FIELDS = ("observations", "actions", "rewards", "next_observations", "terminations", "truncations")
 
 
-def collect(
-    policy: PolicyPredictor, env: gym.Env[Any, Any], n: int, deterministic: bool = True
-) -> Transitions:
+def collect(policy: Any, env: gym.Env[Any, Any], n: int, deterministic: bool = True) -> Transitions:
     """
     Return n transitions of an agent that acts, for ``add_demonstrations`` of a model.
 
@@ -29,7 +27,9 @@ def collect(
     :param env: An environment of gymnasium.
     :param n: How many transitions.
     :param deterministic: As for ``predict``.
+    :raises ValueError: for other n than whole numbers of at least 1.
     """
+    require_whole("n", n)
     steps: list[tuple[Any, ...]] = []
     observation, _ = env.reset()
     while len(steps) < n:
@@ -63,10 +63,13 @@ def transitions_of(source: Any) -> Transitions:
 
 def _of_buffer(buffer: ReplayBuffer) -> Transitions:
     """Return the transitions of SB3's buffer, one environment after the other."""
+    ours: Any = buffer
+    if isinstance(buffer, SlotReplayBuffer) and (ours.n_stack > 1 or ours.n_demonstration_rows > 0):
+        raise ValueError("a buffer with n_stack or with demonstrations cannot be a source")
     rows, next_observations, next_rows = rows_in_order(buffer)
     ends = buffer.timeouts[rows] > 0
     is_done = buffer.dones[rows] > 0
-    ends[-1] |= ~is_done[-1]
+    ends[-1:] |= ~is_done[-1:]
 
     def by_env(array: Any, chosen: NDArray[Any]) -> Any:
         if isinstance(array, dict):
@@ -107,13 +110,10 @@ def add_demonstrations(buffer: Any, sources: Sequence[Transitions]) -> None:
     Each environment gets consecutive transitions, so that n-step returns stay within episodes. An
     episode that is cut counts as truncated there.
     """
-    for name, value in (
-        ("n_sampled_goal", getattr(buffer, "n_sampled_goal", None)),
-        ("n_stack", None if buffer.n_stack == 1 else buffer.n_stack),
-        ("optimize_memory_usage", buffer.optimize_memory_usage or None),
-    ):
-        if value is not None:
-            raise ValueError(f"demonstrations do not work with {name}, got {value}")
+    if hasattr(buffer, "n_sampled_goal") or buffer.n_stack > 1 or buffer.optimize_memory_usage:
+        raise ValueError(
+            "demonstrations do not work with hindsight replay, n_stack and optimize_memory_usage"
+        )
     if buffer.size() > 0:
         raise ValueError(
             "demonstrations must be added to an empty buffer, all in one call, got a buffer with "
@@ -126,34 +126,26 @@ def add_demonstrations(buffer: Any, sources: Sequence[Transitions]) -> None:
         rule = f"buffer_size must be larger than the {n} demonstrations, which must be at least 1"
         raise ValueError(f"{rule}, got {buffer.n_slots}")
     buffer.store_infos_like({key: array[0] for key, array in checked["infos"].items()})
-    stores = (
-        (buffer.observations, checked["observations"]),
-        (buffer.next_observations, checked["next_observations"]),
-        (buffer.actions, checked["actions"]),
-        (buffer.rewards, checked["rewards"]),
-        (buffer.dones, checked["dones"]),
-        (buffer.timeouts, checked["timeouts"]),
-        (buffer.info_arrays, checked["infos"]),
-    )
-    # Slots 0 to n - 1: the first environments have a transition more than the last ones.
-    ends = np.cumsum([len(range(env, n, buffer.n_envs)) for env in range(buffer.n_envs)])
-    for env, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
-        for store, values in stores:
-            _put(store, values, env, start, end)
-        if end > start:
-            last = end - start - 1, env
+    stores = {name: getattr(buffer, name) for name in STORAGE} | {"infos": buffer.info_arrays}
+    start = 0
+    for env in range(buffer.n_envs):
+        n_of_env = len(range(env, n, buffer.n_envs))  # slots 0 to n - 1 are filled
+        _put(stores, checked, env, slice(start, start + n_of_env))
+        start += n_of_env
+        if n_of_env > 0:
+            last = n_of_env - 1, env
             buffer.timeouts[last] = max(buffer.timeouts[last], 1 - buffer.dones[last])
     buffer.pos = n_rows
     buffer._set_demonstrations(n)
     buffer.sampler.insert(np.arange(n))
 
 
-def _put(store: Any, values: Any, env: int, start: int, end: int) -> None:
+def _put(store: Any, values: Any, env: int, chosen: slice) -> None:
     if isinstance(store, dict):
         for key, part in store.items():
-            _put(part, values[key], env, start, end)
+            _put(part, values[key], env, chosen)
     else:
-        store[: end - start, env] = values[start:end]
+        store[: chosen.stop - chosen.start, env] = values[chosen]
 
 
 def _checked(source: Transitions, buffer: Any) -> Transitions:
@@ -168,15 +160,14 @@ def _checked(source: Transitions, buffer: Any) -> Transitions:
     for name in ("rewards", "terminations", "truncations"):
         if np.size(source[name]) != n:
             raise ValueError(f"{name} must be {n} numbers, got shape {np.shape(source[name])}")
-    infos = source.get("infos", {})
-    if not set(buffer.info_keys) <= set(infos):
-        raise ValueError(f"infos must have {buffer.info_keys}, got {[*infos]}")
+    infos = {key: np.asarray(array) for key, array in source.get("infos", {}).items()}
+    lengths = {key: infos[key].shape[:1] if key in infos else None for key in buffer.info_keys}
+    if any(length != (n,) for length in lengths.values()):
+        raise ValueError(f"infos must have arrays of {n} values, got lengths {lengths}")
     terminations = np.asarray(source["terminations"], dtype=bool).reshape(n)
     truncations = np.asarray(source["truncations"], dtype=bool).reshape(n) & ~terminations
-    dones, timeouts = (
-        (terminations | truncations).astype(np.float32),
-        truncations.astype(np.float32),
-    )
+    timeouts = truncations.astype(np.float32)
+    dones = np.maximum(terminations, timeouts)
     timeouts[-1:] = np.maximum(timeouts[-1:], 1 - dones[-1:])  # another source may follow
     return {
         "observations": _shaped(source["observations"], buffer.obs_shape),
@@ -185,7 +176,7 @@ def _checked(source: Transitions, buffer: Any) -> Transitions:
         "next_observations": _shaped(source["next_observations"], buffer.obs_shape),
         "dones": dones,
         "timeouts": timeouts,
-        "infos": {key: np.asarray(infos[key]) for key in buffer.info_keys},
+        "infos": {key: infos[key] for key in buffer.info_keys},
     }
 
 
@@ -193,7 +184,8 @@ def _require_fit(name: str, values: Any, space: spaces.Space[Any], n: int) -> No
     """Raise ValueError unless values are n elements of a space, by shape and type."""
     if isinstance(space, spaces.Dict):
         if not isinstance(values, Mapping) or not set(space.spaces) <= set(values):
-            raise ValueError(f"{name} must be a dict of {[*space.spaces]}, got {type(values)}")
+            got = [*values] if isinstance(values, Mapping) else type(values).__name__
+            raise ValueError(f"{name} must be a dict of {[*space.spaces]}, got {got}")
         for key, part in space.spaces.items():
             _require_fit(f"{name}[{key!r}]", values[key], part, n)
         return
@@ -220,7 +212,9 @@ def _stacked(values: Sequence[Any]) -> Any:
 
 
 def _joined(parts: Sequence[Any]) -> Any:
-    """Return the concatenation of arrays, or of dicts of arrays."""
+    """Return the concatenation of arrays, or of dicts of arrays; raise ValueError for none."""
+    if len(parts) == 0:
+        raise ValueError("there must be at least 1 demonstration, got none")
     if isinstance(parts[0], Mapping):
         return {key: _joined([part[key] for part in parts]) for key in parts[0]}
     return np.concatenate(parts)

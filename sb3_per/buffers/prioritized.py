@@ -98,10 +98,11 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
     :param frames_first: Whether these frames are stacked on the first axis (True) or the last one;
         None to find out from the space and the transitions. An algorithm takes it from
         ``VecFrameStack``.
-    :param storage_dir: Keep observations in files, in a new folder within this one, for buffers
-        larger than memory. The folder is deleted with the buffer. None keeps them in memory.
+    :param storage_dir: Keep observations in files of this folder, for buffers larger than memory.
+        The files have no names, and are deleted with the buffer. None keeps them in memory.
     :param info_keys: Keys of the environments' ``infos`` whose values are stored and come back as
-        ``batch.infos[key]``, of shape (B, ...). Shape and type are those of the first value.
+        ``batch.infos[key]``, of shape (B, ...). Shape and type are those of the first value;
+        floats are stored as float32.
     :param prioritization: The other arguments are the options of prioritization, which
         ``sb3_per.options.PrioritizationOptions`` explains. They can be read as attributes; only
         ``beta`` can be set. An algorithm changes it during training.
@@ -214,11 +215,14 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         kind = options.prioritization if isinstance(options.prioritization, str) else "proportional"
         with_extremes = options.new_priority == "max_stored"
         with_extremes |= options.weight_normalization == "buffer"
-        warm_up(kind, self.sampler.scheme, with_extremes, options.uniform_share > 0)
+        with_share = options.uniform_share > 0 or options.demonstration_share > 0
+        warm_up(kind, self.sampler.scheme, with_extremes, with_share)
         first_bad_update(np.zeros(1, dtype=np.int64), np.zeros(1), 1)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "last_batch": None, "_batches_without_update": 0}
+        # A pickled buffer is loaded into memory.
+        fresh = {"last_batch": None, "_batches_without_update": 0, "storage_dir": None}
+        return {**self.__dict__, **fresh}
 
     def __len__(self) -> int:
         """Return the number of stored transitions, of all environments."""
@@ -486,12 +490,13 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
 
         After this call, fill the views of ``storage``, and then call ``restore_priorities``.
         """
-        if not 0 <= state["pos"] < self.buffer_size:
-            raise ValueError(f"pos must be a row, got {state['pos']}")
+        self._set_demonstrations(state["n_demonstrations"])
+        if not 0 <= self.n_demonstration_rows <= state["pos"] < self.buffer_size:
+            rule = f"pos must be a row after {self.n_demonstrations} demonstrations"
+            raise ValueError(f"{rule}, got {state['pos']}")
         self.pos, self.full, self.beta = state["pos"], bool(state["full"]), state["beta"]
         for key, (shape, dtype) in state["infos"].items():
             self.store_infos_like({key: np.empty(shape, dtype)})
-        self._set_demonstrations(state["n_demonstrations"])
         if self.frames is not None:
             self.frames.restore(state)
 

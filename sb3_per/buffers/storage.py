@@ -3,10 +3,8 @@
 import math
 import os
 import pathlib
-import shutil
 import tempfile
 import warnings
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -112,7 +110,6 @@ class SlotReplayBuffer(ReplayBuffer):
         zeros: Callable[..., NDArray[Any]] = np.zeros
         if self.storage_dir is not None:
             zeros = FileArrays(self.storage_dir)
-            weakref.finalize(self, shutil.rmtree, zeros.folder, ignore_errors=True)
         if self.n_stack > 1:
             del self.observations, self.next_observations
             self.frames = FrameStore(
@@ -231,7 +228,13 @@ class SlotReplayBuffer(ReplayBuffer):
             self.pos = row + 1
 
     def extend_from(self, buffer: ReplayBuffer) -> None:
-        """Add the transitions of a buffer with the same spaces, the oldest first."""
+        """
+        Add the transitions of one of SB3's buffers with the same spaces, the oldest first.
+
+        :raises ValueError: with ``info_keys``, since SB3's buffers store no infos.
+        """
+        if self.info_keys:
+            raise ValueError(f"SB3's buffers have no infos, so info_keys={[*self.info_keys]} fail")
         rows, next_observations, next_rows = rows_in_order(buffer)
         for row, next_row in zip(rows, next_rows, strict=True):
             self.add(
@@ -259,16 +262,12 @@ class SlotReplayBuffer(ReplayBuffer):
         :raises ValueError: for a missing key, values that are not numbers, and another shape or
             type than before; nothing has changed then.
         """
-        values = {}
-        for key in self.info_keys:
-            for env, info in enumerate(infos):
-                if key not in info:
-                    raise ValueError(
-                        f"infos must have {key!r}, got {[*info]} from environment {env}"
-                    )
-            values[key] = np.array([info[key] for info in infos])
-        self.store_infos_like({key: value[0] for key, value in values.items()})
-        return values
+        for env, info in enumerate(infos):
+            missing = [key for key in self.info_keys if key not in info]
+            if missing:
+                raise ValueError(f"infos must have {missing}, got {[*info]} from environment {env}")
+            self.store_infos_like({key: np.asarray(info[key]) for key in self.info_keys})
+        return {key: np.array([info[key] for info in infos]) for key in self.info_keys}
 
     def store_infos_like(self, values: Mapping[str, NDArray[Any]]) -> None:
         """
@@ -279,12 +278,10 @@ class SlotReplayBuffer(ReplayBuffer):
         """
         for key, value in values.items():
             known = self.info_arrays.get(key, np.empty((1, 1, *value.shape), value.dtype))
-            is_like = known.shape[2:] == value.shape and np.can_cast(
-                value.dtype, known.dtype, "same_kind"
-            )
-            if value.dtype.kind not in "biuf" or not is_like:
-                rule = f"infos[{key!r}] must be numbers of shape {known.shape[2:]}"
-                raise ValueError(f"{rule}, got {value.dtype} of {value.shape}")
+            fits = known.dtype.kind == "f" or np.can_cast(value.dtype, known.dtype)
+            if value.dtype.kind not in "biuf" or known.shape[2:] != value.shape or not fits:
+                rule = f"infos[{key!r}] must be numbers like the first, {known.dtype} of shape "
+                raise ValueError(f"{rule}{known.shape[2:]}, got {value.dtype} of {value.shape}")
         for key, value in values.items():
             if key not in self.info_arrays:
                 dtype = np.float32 if value.dtype.kind == "f" else value.dtype
@@ -380,23 +377,24 @@ class SlotReplayBuffer(ReplayBuffer):
 
 class FileArrays:
     """
-    Makes arrays like ``np.zeros``, in memory-mapped files of a new folder.
+    Makes arrays like ``np.zeros``, in memory-mapped files.
 
-    The space on the disk is reserved at once, so a full disk raises OSError then, not later. A
-    pickle of this object makes arrays in memory.
+    The files have no names, so their space is free again when the arrays are deleted or the process
+    ends, however it ends. The space is reserved at once: a full disk raises OSError then, not
+    later. A pickle of this object makes arrays in memory.
 
-    :param parent: The folder in which to make the new one.
+    :param folder: Where the files lie; it is made if it is missing.
     """
 
-    def __init__(self, parent: str) -> None:
-        pathlib.Path(parent).mkdir(parents=True, exist_ok=True)
-        self.folder = tempfile.mkdtemp(prefix="replay-", dir=parent)
+    def __init__(self, folder: str) -> None:
+        pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
+        self.folder = folder
 
     def __call__(self, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
         n_bytes = math.prod(map(int, shape)) * np.dtype(dtype).itemsize
         if n_bytes == 0:
             return np.zeros(shape, dtype)
-        with tempfile.NamedTemporaryFile("r+b", dir=self.folder, delete=False) as file:
+        with tempfile.TemporaryFile("r+b", dir=self.folder) as file:
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(file.fileno(), 0, n_bytes)
             else:
@@ -404,7 +402,11 @@ class FileArrays:
             return np.memmap(file, dtype, "r+", shape=shape).view(np.ndarray)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return getattr, (np, "zeros")
+        return _zeros_in_memory, ()
+
+
+def _zeros_in_memory() -> Callable[..., NDArray[Any]]:
+    return np.zeros
 
 
 def warn_if_too_large(n_bytes: int) -> None:

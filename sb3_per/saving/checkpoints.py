@@ -285,6 +285,7 @@ def _try_to_restore(model: BaseAlgorithm) -> None:
     header, members = _contents_of(model)
     require_storable(members)
     header = json.loads(as_json(header))
+    header["buffer"]["arguments"]["buffer_size"] = 1  # the real one may be larger than memory
     prioritization = model.replay_buffer_kwargs.get("prioritization")  # type: ignore[attr-defined]  # of a prioritized algorithm
     empty_buffer(header["buffer"], "cpu", prioritization if callable(prioritization) else None)
     env = model.get_env()

@@ -1,0 +1,552 @@
+"""Demonstrations: kept, replayed as often as stated, and joined into n-step returns correctly."""
+
+import pickle
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from builders import BOX, DICT, TWO_ACTIONS, fill, observation
+from frequencies import SIGNIFICANCE, chi_square_p_value
+from gymnasium import spaces
+from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
+
+from sb3_per import (
+    PERDQN,
+    PERSAC,
+    PrioritizedDictReplayBuffer,
+    PrioritizedHerReplayBuffer,
+    PrioritizedReplayBuffer,
+    collect,
+    load_buffer,
+    load_checkpoint,
+    save_buffer,
+    save_checkpoint,
+)
+
+GAMMA = 0.9
+
+
+def stacked(space, steps):
+    parts = [observation(space, step, 1) for step in steps]
+    if isinstance(space, spaces.Dict):
+        return {key: np.concatenate([part[key] for part in parts]) for key in space}
+    return np.concatenate(parts)
+
+
+def demonstrations(n, space=BOX, ends=(), cuts=()):
+    """Step t sees 500 + t, acts t % 2 and earns 100 + t; it ends or cuts the episode in these."""
+    steps = np.arange(n)
+    return {
+        "observations": stacked(space, 500 + steps),
+        "actions": steps % 2,
+        "rewards": 100.0 + steps,
+        "next_observations": stacked(space, 501 + steps),
+        "terminations": np.isin(steps, ends),
+        "truncations": np.isin(steps, cuts),
+    }
+
+
+def make(n_rows=12, n_envs=1, space=BOX, **options):
+    has_dict = isinstance(space, spaces.Dict)
+    kind = PrioritizedDictReplayBuffer if has_dict else PrioritizedReplayBuffer
+    return kind(n_rows * n_envs, space, TWO_ACTIONS, "cpu", n_envs=n_envs, **options)
+
+
+def time_of(observations):
+    """Return the time that an observation shows, (B,)."""
+    return (observations["vector"] if isinstance(observations, dict) else observations)[:, 0]
+
+
+def flat(batch):
+    """Return the values of a batch of Dict observations in one list of arrays."""
+    return [
+        np.asarray(part)
+        for field in batch
+        for part in (field.values() if isinstance(field, dict) else [field])
+        if part is not None
+    ]
+
+
+def assert_same_next_batch(first, second):
+    for one, other in zip(flat(first.sample(16)), flat(second.sample(16)), strict=True):
+        assert np.array_equal(one, other)
+
+
+# Storing.
+
+
+@pytest.mark.parametrize("kind", ["proportional", "rank"])
+@pytest.mark.parametrize(("n_envs", "n", "space"), [(1, 7, BOX), (3, 6, BOX), (3, 7, DICT)])
+def test_demonstrations_are_never_overwritten(kind, n_envs, n, space):
+    buffer = make(6, n_envs, space, prioritization=kind, uniform_share=0.3)
+    if n_envs == 1:
+        buffer = make(12, prioritization=kind, uniform_share=0.3)
+    buffer.add_demonstrations(demonstrations(n, space))
+    n_rows = -(-n // n_envs)
+    for step in range(40):  # several times around
+        fill(buffer, 1, first=step)
+        batch = buffer.sample(8)
+        buffer.update_priorities(batch.slots, np.ones(8))
+
+    n_free = buffer.buffer_size - n_rows
+    stored = buffer._get_samples(np.arange(n))
+    agents = buffer._get_samples(np.arange(n_rows * n_envs, buffer.n_slots))
+    assert sorted(time_of(stored.observations)) == [*range(500, 500 + n)]
+    assert {*time_of(agents.observations).tolist()} == {*range(40 - n_free, 40)}
+    assert np.array_equal(
+        np.flatnonzero(buffer.probabilities(np.arange(buffer.n_slots))), buffer.sampleable_slots()
+    )
+    assert buffer.n_demonstrations == n
+    assert buffer.n_sampleable == n + n_free * n_envs
+    assert buffer.probabilities(np.arange(buffer.n_slots)).sum() == pytest.approx(1)
+
+
+def test_reset_forgets_demonstrations():
+    buffer = make()
+    buffer.add_demonstrations(demonstrations(5))
+    buffer.reset()
+
+    fill(buffer, 30)
+
+    assert buffer.n_demonstrations == 0
+    assert time_of(buffer._get_samples(np.arange(12)).observations).max() == 29
+
+
+def n_step_transition(steps, i, n_steps=4):
+    """Return the return, the time of the last next observation, done and discount, step by step."""
+    total, steps = 0.0, steps[i : i + n_steps]
+    for n_taken, (reward, next_time, is_done, is_end) in enumerate(steps, start=1):
+        total += GAMMA ** (n_taken - 1) * reward
+        if is_end or n_taken == len(steps):
+            return total, next_time, is_done, GAMMA**n_taken
+    raise AssertionError
+
+
+@pytest.mark.parametrize("n_envs", [1, 3])
+@pytest.mark.parametrize("n", [6, 8])
+@pytest.mark.parametrize("n_agent_rows", [0, 3, 7, 40])
+def test_n_step_returns_stay_within_demonstrations_and_within_the_agents_rows(
+    n_envs, n, n_agent_rows
+):
+    buffer = make(12, n_envs, n_steps=4, gamma=GAMMA)
+    buffer.add_demonstrations(demonstrations(n, ends=[2], cuts=[4]))
+    cuts, ends = [(step, 0) for step in range(3, 99, 5)], [(s, n_envs - 1) for s in range(1, 99, 7)]
+    fill(buffer, n_agent_rows, done_at=ends, truncated_at=cuts)
+
+    shown = [(100 + t, 501 + t, t == 2, t in (2, 4)) for t in range(n)]
+    n_rows = -(-n // n_envs)
+    n_kept = min(n_agent_rows, 12 - n_rows)
+    first = 0
+    for env in range(n_envs):
+        steps = shown[first : first + len(range(env, n, n_envs))]
+        slots = [(env + i * n_envs, n_step_transition(steps, i)) for i in range(len(steps))]
+        first += len(steps)
+        played = [
+            (
+                t + env / 10,
+                t + 1,
+                (t, env) in ends and (t, env) not in cuts,
+                (t, env) in ends + cuts,
+            )
+            for t in range(n_agent_rows - n_kept, n_agent_rows)
+        ]
+        for i in range(n_kept):
+            row = n_rows + (n_agent_rows - n_kept + i) % (12 - n_rows)
+            slots.append((row * n_envs + env, n_step_transition(played, i)))
+        batch = buffer._get_samples(np.array([slot for slot, _ in slots]))
+        found = (batch.rewards, time_of(batch.next_observations), batch.dones, batch.discounts)
+        for values, expected in zip(found, zip(*[x for _, x in slots], strict=True), strict=True):
+            np.testing.assert_allclose(values.flatten(), np.array(expected, float), rtol=1e-6)
+
+
+# Sampling.
+
+
+def expected_probabilities(td_errors, n_demonstrations, share, uniform_share, bonus=0.0, alpha=0.6):
+    """Of the mixture, from its definition."""
+    is_demonstration = np.arange(len(td_errors)) < n_demonstrations
+    powers = (np.abs(td_errors) + bonus * is_demonstration + 1e-6) ** alpha
+    by_priority = uniform_share / len(powers) + (1 - uniform_share) * powers / powers.sum()
+    return share * is_demonstration / n_demonstrations + (1 - share) * by_priority
+
+
+def with_td_errors(share=0.3, uniform_share=0.0, **options):
+    buffer = make(demonstration_share=share, uniform_share=uniform_share, **options)
+    buffer.add_demonstrations(demonstrations(4))
+    fill(buffer, 6)
+    buffer.generator = np.random.default_rng(0)
+    buffer.update_priorities(np.arange(10), TD_ERRORS)
+    return buffer
+
+
+def sampled(buffer, batch_size, n_batches):
+    """Return the slots and the weights of many batches."""
+    batches = []
+    for _ in range(n_batches):
+        batches.append(buffer.sample(batch_size))
+        buffer.update_priorities([], [])  # priorities stay
+    return [
+        np.concatenate([np.ravel(part) for part in parts])
+        for parts in zip(*[b[-2:] for b in batches], strict=True)
+    ][::-1]
+
+
+TD_ERRORS = np.array([0.1, 2, 0, 1, 3, 0.5, 5, 1, 0.2, 1])
+
+
+@pytest.mark.parametrize("stratified", [True, False])
+@pytest.mark.parametrize("uniform_share", [0.0, 0.4])
+def test_frequencies_are_those_of_the_mixture(stratified, uniform_share):
+    buffer = with_td_errors(uniform_share=uniform_share, stratified=stratified)
+
+    expected = expected_probabilities(TD_ERRORS, 4, 0.3, uniform_share)
+    one_each, several = [np.bincount(sampled(buffer, *n)[0]) for n in ((1, 8000), (7, 1500))]
+
+    np.testing.assert_allclose(buffer.probabilities(np.arange(10)), expected, rtol=1e-9)
+    assert chi_square_p_value(one_each, expected) > SIGNIFICANCE
+    assert chi_square_p_value(several, expected) > SIGNIFICANCE
+    wrong = expected_probabilities(TD_ERRORS, 4, 0.4, uniform_share)
+    assert chi_square_p_value(one_each, wrong) < SIGNIFICANCE
+
+
+@pytest.mark.parametrize("share", [0.25, 1.0])
+def test_weights_use_the_probability_under_the_mixture(share):
+    buffer = with_td_errors(share, weight_normalization="none", beta=0.5)
+
+    slots, weights = sampled(buffer, 8, 50)
+
+    expected = (10 * expected_probabilities(TD_ERRORS, 4, share, 0.0)[slots]) ** -0.5
+    assert (slots < 4).all() == (share == 1)
+    np.testing.assert_allclose(weights, expected, rtol=1e-6)
+
+
+def test_the_share_of_each_batch_comes_from_demonstrations():
+    buffer = make(demonstration_share=0.25, alpha=1.0)
+    buffer.add_demonstrations(demonstrations(4))
+    assert (buffer.sample(8).slots < 4).all()  # the agent has no transitions yet
+    fill(buffer, 8)
+    buffer.update_priorities(np.arange(12), np.where(np.arange(12) < 4, 0, 1.0))
+
+    slots, _ = sampled(buffer, 8, 50)
+
+    # By priority, a demonstration would come once in a million samples.
+    assert ((slots < 4).reshape(50, 8).sum(axis=1) == 2).all()
+
+
+def test_the_bonus_is_added_to_the_td_errors_of_demonstrations():
+    buffer = with_td_errors(share=0.0, demonstration_bonus=2.0)
+    by_hand = expected_probabilities(TD_ERRORS, 4, 0.0, 0.0, bonus=2.0)
+
+    np.testing.assert_allclose(buffer.probabilities(np.arange(10)), by_hand, rtol=1e-9)
+
+    buffer.update_priorities(np.arange(10), -TD_ERRORS)
+    np.testing.assert_allclose(buffer.probabilities(np.arange(10)), by_hand, rtol=1e-9)
+
+
+# Files.
+
+
+@pytest.mark.parametrize("n_envs", [1, 3])
+def test_a_stored_buffer_samples_the_same_next_batch_and_keeps_its_demonstrations(n_envs, tmp_path):
+    options = {"demonstration_share": 0.3, "demonstration_bonus": 0.5, "uniform_share": 0.2}
+    buffer = make(8, n_envs, DICT, **options)
+    buffer.add_demonstrations(demonstrations(7, DICT))
+    fill(buffer, 20)
+    buffer.update_priorities(buffer.sample(6).slots, np.arange(6))
+
+    save_buffer(buffer, tmp_path / "buffer.npz")
+    for again in (load_buffer(tmp_path / "buffer.npz", "cpu"), pickle.loads(pickle.dumps(buffer))):
+        twin = pickle.loads(pickle.dumps(buffer))
+        assert_same_next_batch(twin, again)
+        fill(again, 20, first=20)
+        fill(twin, 20, first=20)
+        assert again.n_demonstrations == 7
+        assert_same_next_batch(twin, again)
+
+
+def test_a_stored_number_of_demonstrations_beyond_the_write_head_is_refused():
+    buffer = make()
+    buffer.add_demonstrations(demonstrations(4))
+
+    for n in (-1, 5, 10**9):
+        with pytest.raises(ValueError, match="pos must be a row after"):
+            make().restore({**buffer.state(), "n_demonstrations": n})
+
+
+def test_a_checkpoint_keeps_demonstrations(tmp_path):
+    env, settings = gym.make("CartPole-v1"), {"learning_starts": 20, "seed": 0, "device": "cpu"}
+    shares = {"demonstration_share": 0.5}
+    model = PERDQN("MlpPolicy", env, buffer_size=100, replay_buffer_kwargs=shares, **settings)
+    model.add_demonstrations(collect(model, env, 30))
+    model.learn(150)
+    save_checkpoint(model, tmp_path / "model.ckpt")
+
+    again = load_checkpoint(tmp_path / "model.ckpt", env, "cpu")
+
+    assert again.replay_buffer.n_demonstrations == 30
+    first = np.arange(30)
+    for name in ("observations", "actions", "rewards"):
+        kept = [getattr(each.replay_buffer._get_samples(first), name) for each in (model, again)]
+        assert np.array_equal(*kept)
+
+
+# Sources.
+
+
+def sb3_buffer(n_rows, n_added, n_envs=1, space=BOX, optimized=False):
+    kind = DictReplayBuffer if isinstance(space, spaces.Dict) else ReplayBuffer
+    options = {"optimize_memory_usage": optimized, "handle_timeout_termination": not optimized}
+    buffer = kind(n_rows * n_envs, space, TWO_ACTIONS, "cpu", n_envs, **options)
+    cuts = [] if optimized else [(n_added - 3, 0)]
+    return fill(buffer, n_added, done_at=[(n_added - 2, 0)], truncated_at=cuts)
+
+
+@pytest.mark.parametrize("through_pickle", [False, True])
+@pytest.mark.parametrize(
+    ("n_added", "n_envs", "space", "optimized", "times"),
+    [
+        (4, 1, BOX, False, [0, 1, 2, 3]),
+        (9, 1, BOX, False, [3, 4, 5, 6, 7, 8]),
+        (9, 2, DICT, False, [3, 4, 5, 6, 7, 8]),
+        (4, 2, BOX, True, [0, 1, 2, 3]),
+        (9, 2, BOX, True, [4, 5, 6, 7, 8]),
+    ],
+)
+def test_sb3_buffers_are_sources(
+    n_added, n_envs, space, optimized, times, through_pickle, tmp_path
+):
+    source = sb3_buffer(6, n_added, n_envs, space, optimized)
+    if through_pickle:
+        (tmp_path / "buffer.pkl").write_bytes(pickle.dumps(source))
+        source = tmp_path / "buffer.pkl"
+    buffer = make(20, 1, space, n_steps=2, gamma=1.0)
+    buffer.add_demonstrations(source)
+
+    found = buffer._get_samples(np.arange(buffer.n_demonstrations))
+
+    assert time_of(found.observations).tolist() == times * n_envs
+    cut, end = n_added - 3, n_added - 2  # of the first environment
+    for i, time in enumerate(times * n_envs):
+        is_first = i < len(times)
+        cuts = [times[-1], *([end, *([] if optimized else [cut])] if is_first else [])]
+        last = time if time in cuts else time + 1
+        assert time_of(found.next_observations)[i] == last + 1
+        assert found.dones[i] == (is_first and last == end)
+    rewards = [t + env / 10 for env in range(n_envs) for t in times]
+    assert np.allclose(buffer.rewards[: len(rewards), 0], rewards)
+
+
+def test_several_sources_follow_each_other_and_an_episode_ends_between_them():
+    buffer = make(20, n_steps=3, gamma=1.0)
+    buffer.add_demonstrations(demonstrations(3), sb3_buffer(5, 4), demonstrations(2))
+
+    found = buffer._get_samples(np.arange(9))
+
+    assert time_of(found.observations).tolist() == [500, 501, 502, 0, 1, 2, 3, 500, 501]
+    assert time_of(found.next_observations).tolist() == [503, 503, 503, 2, 2, 3, 4, 502, 502]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # it wants an author and a permalink
+def test_a_minari_dataset_is_a_source(tmp_path, monkeypatch):
+    minari = pytest.importorskip("minari")
+    from minari.data_collector import EpisodeBuffer
+
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    env = gym.make("CartPole-v1", max_episode_steps=8)
+    episodes, shown = [], []
+    for seed in range(3):
+        found = collect(Constant(seed % 2), env, 8)
+        n = 1 + int(np.argmax(found["terminations"] | found["truncations"]))
+        found = {name: values[:n] for name, values in found.items()}
+        last = found.pop("next_observations")[-1:]
+        shown.append(found["observations"])
+        episodes.append(EpisodeBuffer(**{**found, "observations": np.vstack([shown[-1], last])}))
+    dataset = minari.create_dataset_from_buffers("cartpole/test-v0", episodes, env)
+    model = PERDQN("MlpPolicy", "CartPole-v1", buffer_size=100, device="cpu")
+
+    model.add_demonstrations(dataset)
+
+    buffer, n = model.replay_buffer, sum(map(len, shown))
+    assert buffer.n_demonstrations == n
+    assert np.array_equal(buffer.observations[:n, 0], np.vstack(shown))
+    ends = np.cumsum([len(part) for part in shown]) - 1
+    assert np.array_equal(np.flatnonzero(buffer.dones), ends)
+    following = np.delete(np.arange(n), ends)
+    assert np.array_equal(buffer.next_observations[following], buffer.observations[following + 1])
+
+
+class Counter(gym.Env):
+    """Shows how many steps it has made, and ends after four; images if asked."""
+
+    def __init__(self, shape=(1,), action_space=TWO_ACTIONS):
+        self.observation_space = spaces.Box(0, 255, shape, np.uint8)
+        self.action_space = action_space
+
+    def reset(self, seed=None, options=None):
+        self.n = 0
+        return self.show(), {}
+
+    def step(self, action):
+        self.n += 1
+        return self.show(), float(self.n), self.n == 4, False, {}
+
+    def show(self):
+        values = np.arange(np.prod(self.observation_space.shape)) + self.n
+        return values.reshape(self.observation_space.shape).astype(np.uint8)
+
+
+class Constant:
+    def __init__(self, action):
+        self.action = action
+
+    def predict(self, observation, **kwargs):
+        return self.action, None
+
+
+def test_collect_returns_the_transitions_of_a_policy():
+    found = collect(Constant(1), Counter(), 6)
+
+    assert found["observations"].tolist() == [[0], [1], [2], [3], [0], [1]]
+    assert found["next_observations"].tolist() == [[1], [2], [3], [4], [1], [2]]
+    assert found["actions"].tolist() == [1] * 6
+    assert found["rewards"].tolist() == [1, 2, 3, 4, 1, 2]
+    assert found["terminations"].tolist() == [False, False, False, True, False, False]
+    assert not found["truncations"].any()
+    with pytest.raises(ValueError, match="n must be a whole number of at least 1"):
+        collect(Constant(1), Counter(), 0)
+
+
+def test_a_model_scales_continuous_actions_of_the_environment_and_not_those_of_a_buffer():
+    env = Counter(action_space=spaces.Box(np.float32([0, -2]), np.float32([10, 2])))
+    found = collect(Constant(np.float32([5, 2])), env, 3)
+    model = PERSAC("MlpPolicy", env, buffer_size=20, device="cpu")
+
+    model.add_demonstrations(found)
+
+    assert model.replay_buffer.actions[:3, 0].tolist() == [[0, 1]] * 3
+    other = PERSAC("MlpPolicy", env, buffer_size=20, device="cpu")
+    theirs = ReplayBuffer(20, env.observation_space, env.action_space, "cpu")
+    observations = found["observations"][0], found["next_observations"][0]
+    theirs.add(*observations, np.array([0, 1]), np.ones(1), np.zeros(1), [{}])
+    other.add_demonstrations(theirs)
+    assert other.replay_buffer.actions[0, 0].tolist() == [0, 1]
+    one_action = {**found, "actions": found["actions"][:, :1]}
+    with pytest.raises(ValueError, match="actions must be 3 elements"):
+        PERSAC("MlpPolicy", env, buffer_size=20, device="cpu").add_demonstrations(one_action)
+
+
+def test_a_model_transposes_images_as_sb3_does():
+    env = Counter(shape=(36, 40, 3))
+    model = PERDQN("CnnPolicy", env, buffer_size=20, device="cpu")
+
+    model.add_demonstrations(collect(Constant(0), env, 3))
+
+    env.reset()
+    assert np.array_equal(model.replay_buffer.observations[0, 0], env.show().transpose(2, 0, 1))
+
+
+# Mistakes.
+
+
+def without(name):
+    return {key: value for key, value in demonstrations(5).items() if key != name}
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule"),
+    [
+        (without("actions"), r"must have .*got none of \['actions'\]"),
+        ({"observations": np.zeros((5, 3))}, "observations must be 5 elements of Box"),
+        ({"next_observations": np.zeros((4, 2))}, "next_observations must be 5 elements"),
+        ({"observations": np.full((5, 2), "a")}, "observations must be 5 elements"),
+        ({"actions": np.zeros(5)}, r"actions must be 5 elements of Discrete\(2\), got float64"),
+        ({"actions": np.zeros(4, int)}, "actions must be 5 elements"),
+        ({"terminations": np.zeros(6)}, "terminations must be 5 numbers"),
+        ({"infos": {}}, "infos must have arrays of 5 values, got lengths {'cost': None}"),
+        ({"infos": {"cost": np.zeros(4)}}, r"got lengths {'cost': \(4,\)}"),
+        ({"infos": {"cost": np.full(5, "a")}}, "must be numbers"),
+    ],
+)
+def test_demonstrations_that_do_not_fit_change_nothing(changes, rule):
+    buffer = make(info_keys=["cost"])
+    good = {**demonstrations(5), "infos": {"cost": np.zeros(5)}}
+    bad = changes if "rewards" in changes else {**good, **changes}
+
+    with pytest.raises(ValueError, match=rule):
+        buffer.add_demonstrations(good, bad)
+
+    assert_is_empty(buffer)
+    buffer.add_demonstrations(good)
+    assert buffer.n_demonstrations == 5
+
+
+def assert_is_empty(buffer):
+    assert (len(buffer), buffer.n_demonstrations, buffer.n_sampleable) == (0, 0, 0)
+    assert buffer.info_arrays == {}
+    assert not buffer.rewards.any()
+
+
+def test_dict_observations_that_lack_a_key_are_refused():
+    buffer, bad = make(space=DICT), demonstrations(5, DICT)
+    del bad["observations"]["image"]
+
+    with pytest.raises(ValueError, match=r"must be a dict of .*got \['number', 'vector'\]"):
+        buffer.add_demonstrations(bad)
+    assert_is_empty(buffer)
+
+
+@pytest.mark.parametrize(
+    ("sources", "rule"),
+    [
+        ([demonstrations(12)], "buffer_size must be larger than the 12 demonstrations"),
+        ([ReplayBuffer(5, BOX, TWO_ACTIONS, "cpu")], "the 0 demonstrations"),
+        ([], "at least 1 demonstration"),
+        ([[1, 2]], "must be a dict of arrays, a ReplayBuffer .*, got list"),
+    ],
+)
+def test_too_many_too_few_and_unknown_sources_are_refused(sources, rule):
+    buffer = make()
+
+    with pytest.raises(ValueError, match=rule):
+        buffer.add_demonstrations(*sources)
+    assert_is_empty(buffer)
+
+
+def test_demonstrations_come_first_and_in_one_call():
+    buffer = fill(make(), 1)
+    with pytest.raises(ValueError, match=r"an empty buffer, all in one call, got .* 1 transitions"):
+        buffer.add_demonstrations(demonstrations(5))
+
+    buffer = make()
+    buffer.add_demonstrations(demonstrations(5))
+    with pytest.raises(ValueError, match="an empty buffer"):
+        buffer.add_demonstrations(demonstrations(5))
+    with pytest.raises(ValueError, match="with demonstrations cannot be a source"):
+        make(30).add_demonstrations(buffer)
+
+
+def test_what_demonstrations_do_not_work_with_is_refused():
+    image = spaces.Box(0, 255, (8, 8, 4), np.uint8)
+    goals = spaces.Dict(dict.fromkeys(["observation", "achieved_goal", "desired_goal"], BOX))
+    for buffer in (
+        PrioritizedHerReplayBuffer(12, goals, TWO_ACTIONS, None),
+        make(space=image, n_stack=4),
+        make(optimize_memory_usage=True, handle_timeout_termination=False),
+    ):
+        with pytest.raises(ValueError, match="hindsight replay, n_stack and optimize_memory_usage"):
+            buffer.add_demonstrations(demonstrations(5))
+        assert len(buffer) == buffer.n_demonstrations == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [
+        ({"demonstration_share": 1.5}, r"demonstration_share must lie in \[0, 1\]"),
+        ({"demonstration_bonus": -1.0}, "demonstration_bonus must lie in"),
+        ({"demonstration_share": 0.5, "replacement": False}, "demonstration_share must be 0 with"),
+        ({"demonstration_share": 0.5, "weight_normalization": "buffer"}, "must not be 'buffer'"),
+    ],
+)
+def test_options_out_of_range_are_refused(options, rule):
+    with pytest.raises(ValueError, match=rule):
+        make(**options)
