@@ -168,7 +168,7 @@ def stratification() -> str:
 
 
 def beta() -> str:
-    """Return the schedule of beta for two values of beta_fraction."""
+    """Return how beta changes over the training, for two settings."""
     left, bottom, wide, tall = 60, 200, 520, 160
 
     def at(part: float, value: float) -> tuple[float, float]:
@@ -179,14 +179,13 @@ def beta() -> str:
         parts.append(text(left - 8, at(0, value)[1] + 5, f"{value:g}", "end"))
     parts.append(curve([at(0, 0.4), at(1, 1)], BLUE))
     parts.append(curve([at(0, 0.4), at(0.5, 1), at(1, 1)], ORANGE, 'stroke-dasharray="7 5"'))
-    parts.append(text(*at(0.72, 0.7), "beta_fraction = 1 (default)", "start", 'font-size="12"'))
-    parts.append(
-        text(at(0.5, 0)[0] + 6, at(0, 1)[1] - 8, "beta_fraction = 0.5", "start", 'font-size="12"')
-    )
-    parts.append(text(left + wide / 2, bottom + 25, "part of the training"))
+    parts.append(text(*at(0.72, 0.7), "(0.4, 1.0)", "start"))
+    parts.append(text(at(0.5, 0)[0] + 6, at(0, 1)[1] - 8, "(0.4, 1.0, 50_000)", "start"))
+    parts.append(text(left, bottom + 20, "0", "middle"))
+    parts.append(text(left + wide, bottom + 20, "100,000 steps", "end"))
     parts.append(text(left - 40, 18, "beta", "start"))
-    alt = "Beta rises linearly from 0.4 to 1 over the training, or over its first half."
-    return svg(620, 240, alt, *parts)
+    alt = "Beta rises linearly from 0.4 to 1 over the training, or over the first 50,000 steps."
+    return svg(620, 230, alt, *parts)
 
 
 def staleness() -> str:
@@ -213,27 +212,32 @@ def staleness() -> str:
 
 
 def data_flow() -> str:
-    """Return who calls whom for a gradient step."""
+    """Return who calls whom, for a new transition and for a gradient step."""
     names = {
         "algorithm": "loss, TD errors, beta",
-        "buffer": "transitions by slot",
-        "sampler": "random numbers, weights",
-        "prioritization": "priorities, probabilities",
-        "tree": "sums, or the order of ranks",
+        "buffer": "transitions",
+        "sampler": "random numbers, weights, stale updates",
+        "prioritization": "priorities from TD errors",
+        "tree": "sums of priorities",
     }
+    calls = [
+        ("add, sample, update_priorities", "batch, weights, slots"),
+        ("insert, sample, update", "slots, weights"),
+        ("insert, update", "P(i)"),
+        ("set", "sums"),
+    ]
     parts = []
     for i, (name, owns) in enumerate(names.items()):
         y = 20 + 76 * i
-        parts.append(box(180, y, 250, 46, BLUE, 0.3))
-        parts.append(text(305, y + 20, name, extra='font-weight="bold"'))
-        parts.append(text(305, y + 37, owns, extra='font-size="12"'))
-        if i < len(names) - 1:
-            parts.append(arrow(240, y + 48, 240, y + 74))
-            parts.append(arrow(370, y + 74, 370, y + 48))
-    parts.append(text(165, 70, "sample(B)", "end"))
-    parts.append(text(165, 90, "update_priorities", "end"))
-    parts.append(text(445, 80, "batch, weights, slots", "start"))
-    alt = "The algorithm asks the buffer, which asks the sampler, the prioritization and its tree."
+        parts.append(box(170, y, 280, 46, BLUE, 0.3))
+        parts.append(text(310, y + 20, name, extra='font-weight="bold"'))
+        parts.append(text(310, y + 37, owns, extra='font-size="12"'))
+    for i, (call, result) in enumerate(calls):
+        y = 66 + 76 * i
+        parts += [arrow(250, y + 2, 250, y + 28), arrow(370, y + 28, 370, y + 2)]
+        parts.append(text(242, y + 20, call, "end", 'font-size="12"'))
+        parts.append(text(382, y + 20, result, "start", 'font-size="12"'))
+    alt = "The algorithm calls the buffer, which calls the sampler, the prioritization and its tree."
     return svg(620, 390, alt, *parts)
 
 
