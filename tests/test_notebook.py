@@ -27,7 +27,8 @@ def test_the_notebook_runs_and_draws_what_was_sampled(monkeypatch, tmp_path, cap
     assert re.search(r"mean return [\d.]+ with priorities", capsys.readouterr().out)
 
 
-def test_the_notebook_is_committed_without_outputs():
+def test_notebook_has_stored_outputs():
     cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
 
-    assert not any(cell.get("outputs") or cell.get("execution_count") for cell in cells)
+    outputs = [output for cell in cells for output in cell.get("outputs", [])]
+    assert [output["output_type"] for output in outputs] == ["stream", *["display_data"] * 2]
