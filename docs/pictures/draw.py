@@ -9,14 +9,15 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
+WIDTH = 420  # narrow enough for a phone
 BLUE, ORANGE, GREEN = "#3b8eea", "#e07b2a", "#2ba37f"  # read on white and on black
 TD_ERRORS = [0.05, 0.2, 0.5, 1.0, 2.0]
 
 
-def svg(width: int, height: int, alt: str, *parts: str) -> str:
+def svg(height: int, alt: str, *parts: str) -> str:
     """Return a picture with an alternative text."""
     return (
-        f'<svg viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" '
+        f'<svg viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img" '
         f'aria-label="{escape(alt)}" xmlns="http://www.w3.org/2000/svg" font-size="14" '
         f'font-family="sans-serif">\n<title>{escape(alt)}</title>\n'
         + "\n".join(parts)
@@ -71,25 +72,24 @@ def bars(
     alt: str, y_label: str, series: dict[str, Sequence[float]], names: Sequence[str], x_label: str
 ) -> str:
     """Return groups of bars, a group for each name and a bar for each series."""
-    width, height, left, bottom = 620, 280, 50, 230
+    left, bottom, tallest = 10, 250, 165
     colours = (BLUE, ORANGE, GREEN)
     top = max(max(values) for values in series.values())
-    parts = [line(left, bottom, width - 10, bottom), text(left, 20, y_label, "start")]
-    group = (width - left - 10) / len(names)
+    parts = [line(left, bottom, WIDTH - 10, bottom), text(left, 18, y_label, "start")]
+    group = (WIDTH - left - 10) / len(names)
     for i, name in enumerate(names):
         for k, values in enumerate(series.values()):
-            tall = 165 * values[i] / top
-            x = left + i * group + 10 + k * 30
-            parts.append(box(x, bottom - tall, 26, tall, colours[k]))
-            parts.append(
-                text(x + 13, bottom - tall - 4, f"{values[i]:.2g}", extra='font-size="11"')
-            )
+            tall = tallest * values[i] / top
+            x = left + i * group + 5 + k * 24
+            number = f"{values[i]:.2g}".removeprefix("0") or "0"
+            parts.append(box(x, bottom - tall, 21, tall, colours[k]))
+            parts.append(text(x + 10, bottom - tall - 4, number, extra='font-size="11"'))
         parts.append(text(left + (i + 0.5) * group, bottom + 18, name))
-    parts.append(text((left + width) / 2, bottom + 40, x_label))
+    parts.append(text((left + WIDTH) / 2, bottom + 40, x_label))
     for k, name in enumerate(series):
-        parts.append(box(230 + k * 130, 9, 14, 14, colours[k]))
-        parts.append(text(250 + k * 130, 21, name, "start"))
-    return svg(width, height, alt, *parts)
+        parts.append(box(left + k * 110, 32, 14, 14, colours[k]))
+        parts.append(text(left + 20 + k * 110, 44, name, "start"))
+    return svg(bottom + 50, alt, *parts)
 
 
 def probabilities(alpha: float, share: float = 0.0) -> list[float]:
@@ -114,13 +114,13 @@ def five_bars(alt: str, y_label: str, series: dict[str, Sequence[float]]) -> str
 def sum_tree() -> str:
     """Return a sum tree of four leaves and the way of one sample through it."""
     nodes = {  # name: (x, y, sum, whether the sample passes it)
-        "root": (310, 45, "10", True),
-        "left": (170, 115, "4", False),
-        "right": (450, 115, "6", True),
-        "a": (100, 190, "3", False),
-        "b": (240, 190, "1", False),
-        "c": (380, 190, "4", True),
-        "d": (520, 190, "2", False),
+        "root": (210, 45, "10", True),
+        "left": (115, 115, "4", False),
+        "right": (305, 115, "6", True),
+        "a": (65, 190, "3", False),
+        "b": (165, 190, "1", False),
+        "c": (255, 190, "4", True),
+        "d": (355, 190, "2", False),
     }
     parents = {
         "left": "root",
@@ -137,18 +137,18 @@ def sum_tree() -> str:
     for x, y, total, used in nodes.values():
         parts.append(box(x - 28, y - 18, 56, 36, ORANGE if used else BLUE, 0.35))
         parts.append(text(x, y + 5, total))
-    parts += [text(each, 228, f"slot {i}") for i, each in enumerate((100, 240, 380, 520))]
-    parts.append(text(352, 40, "mass 5.2 of 10", "start"))
-    parts.append(text(492, 105, "5.2 - 4 = 1.2", "start"))
-    parts.append(text(492, 123, "of 6", "start"))
+    parts += [text(each, 228, f"slot {i}") for i, each in enumerate((65, 165, 255, 355))]
+    parts.append(text(248, 40, "mass 5.2 of 10", "start"))
+    parts.append(text(340, 110, "5.2 - 4 = 1.2", "start", 'font-size="12"'))
+    parts.append(text(340, 126, "of 6", "start", 'font-size="12"'))
     alt = "A sum tree: each node holds the sum of its children. Mass 5.2 leads to slot 2."
-    return svg(620, 240, alt, *parts)
+    return svg(240, alt, *parts)
 
 
 def stratification() -> str:
     """Return the masses of six slots, cut into four slices, with stratified and other samples."""
     masses = [0.30, 0.06, 0.22, 0.04, 0.28, 0.10]
-    parts, start, left, wide = [], 0.0, 105, 500
+    parts, start, left, wide = [], 0.0, 100, 310
     for i, mass in enumerate(masses):
         parts.append(box(left + wide * start, 40, wide * mass - 2, 36, BLUE, 0.35 + 0.15 * (i % 2)))
         parts.append(text(left + wide * (start + mass / 2), 63, str(i)))
@@ -164,12 +164,12 @@ def stratification() -> str:
         parts.append(text(left - 10, y + 5, name, "end"))
     parts.append(text(left, 22, "slots 0 to 5, as wide as their probability", "start"))
     alt = "Stratified samples fall one into each of four equal slices; independent ones may crowd."
-    return svg(620, 160, alt, *parts)
+    return svg(160, alt, *parts)
 
 
 def beta() -> str:
-    """Return the schedule of beta for two values of beta_fraction."""
-    left, bottom, wide, tall = 60, 200, 520, 160
+    """Return how beta changes over the training, for two settings."""
+    left, bottom, wide, tall = 50, 200, 350, 160
 
     def at(part: float, value: float) -> tuple[float, float]:
         return left + wide * part, bottom - tall * value
@@ -179,19 +179,18 @@ def beta() -> str:
         parts.append(text(left - 8, at(0, value)[1] + 5, f"{value:g}", "end"))
     parts.append(curve([at(0, 0.4), at(1, 1)], BLUE))
     parts.append(curve([at(0, 0.4), at(0.5, 1), at(1, 1)], ORANGE, 'stroke-dasharray="7 5"'))
-    parts.append(text(*at(0.72, 0.7), "beta_fraction = 1 (default)", "start", 'font-size="12"'))
-    parts.append(
-        text(at(0.5, 0)[0] + 6, at(0, 1)[1] - 8, "beta_fraction = 0.5", "start", 'font-size="12"')
-    )
-    parts.append(text(left + wide / 2, bottom + 25, "part of the training"))
-    parts.append(text(left - 40, 18, "beta", "start"))
-    alt = "Beta rises linearly from 0.4 to 1 over the training, or over its first half."
-    return svg(620, 240, alt, *parts)
+    parts.append(text(*at(0.72, 0.7), "(0.4, 1.0)", "start"))
+    parts.append(text(at(0.5, 0)[0] + 6, at(0, 1)[1] - 8, "(0.4, 1.0, 50_000)", "start"))
+    parts.append(text(left, bottom + 20, "0", "middle"))
+    parts.append(text(left + wide, bottom + 20, "100,000 steps", "end"))
+    parts.append(text(10, 18, "beta", "start"))
+    alt = "Beta rises linearly from 0.4 to 1 over the training, or over the first 50,000 steps."
+    return svg(230, alt, *parts)
 
 
 def staleness() -> str:
     """Return a TD error that moves, and the priority, which follows only when it is sampled."""
-    left, bottom, wide = 60, 200, 520
+    left, bottom, wide = 20, 200, 380
     errors = [0.55, 0.9, 1.25, 1.1, 0.7, 0.35, 0.3, 0.45, 0.8, 1.0, 0.85]
     points = [(left + wide * i / 10, bottom - 120 * each) for i, each in enumerate(errors)]
     parts = [line(left, bottom, left + wide, bottom), curve(points, BLUE)]
@@ -206,35 +205,42 @@ def staleness() -> str:
     parts.append(text(points[3][0], bottom + 48, "sampled"))
     parts.append(text(points[6][0], bottom + 48, "sampled"))
     parts.append(text(points[9][0], bottom + 48, "sampled"))
-    parts += [box(60, 8, 14, 14, BLUE), text(80, 20, "abs(TD error) now", "start")]
-    parts += [box(240, 8, 14, 14, ORANGE), text(260, 20, "stored priority", "start")]
+    parts += [box(20, 8, 14, 14, BLUE), text(40, 20, "abs(TD error) now", "start")]
+    parts += [box(200, 8, 14, 14, ORANGE), text(220, 20, "stored priority", "start")]
     alt = "The TD error changes all the time; the stored priority changes only when sampled."
-    return svg(620, 260, alt, *parts)
+    return svg(260, alt, *parts)
 
 
 def data_flow() -> str:
-    """Return who calls whom for a gradient step."""
+    """Return who calls whom, for a new transition and for a gradient step."""
     names = {
         "algorithm": "loss, TD errors, beta",
-        "buffer": "transitions by slot",
-        "sampler": "random numbers, weights",
-        "prioritization": "priorities, probabilities",
-        "tree": "sums, or the order of ranks",
+        "buffer": "transitions",
+        "sampler": "random numbers, weights, stale updates",
+        "prioritization": "priorities from TD errors",
+        "tree": "sums of priorities",
     }
+    calls = [
+        ("add, sample, update_priorities", "batch, weights, slots"),
+        ("insert, sample, update", "slots, weights"),
+        ("insert, update", "P(i)"),
+        ("set", "sums"),
+    ]
     parts = []
     for i, (name, owns) in enumerate(names.items()):
         y = 20 + 76 * i
-        parts.append(box(180, y, 250, 46, BLUE, 0.3))
-        parts.append(text(305, y + 20, name, extra='font-weight="bold"'))
-        parts.append(text(305, y + 37, owns, extra='font-size="12"'))
-        if i < len(names) - 1:
-            parts.append(arrow(240, y + 48, 240, y + 74))
-            parts.append(arrow(370, y + 74, 370, y + 48))
-    parts.append(text(165, 70, "sample(B)", "end"))
-    parts.append(text(165, 90, "update_priorities", "end"))
-    parts.append(text(445, 80, "batch, weights, slots", "start"))
-    alt = "The algorithm asks the buffer, which asks the sampler, the prioritization and its tree."
-    return svg(620, 390, alt, *parts)
+        parts.append(box(60, y, 300, 46, BLUE, 0.3))
+        parts.append(text(210, y + 20, name, extra='font-weight="bold"'))
+        parts.append(text(210, y + 37, owns, extra='font-size="12"'))
+    for i, (call, result) in enumerate(calls):
+        y = 66 + 76 * i
+        parts += [arrow(210, y + 2, 210, y + 28), arrow(240, y + 28, 240, y + 2)]
+        parts.append(text(202, y + 20, call, "end", 'font-size="12"'))
+        parts.append(text(248, y + 20, result, "start", 'font-size="12"'))
+    alt = (
+        "The algorithm calls the buffer, which calls the sampler, the prioritization and its tree."
+    )
+    return svg(390, alt, *parts)
 
 
 def pictures() -> dict[str, str]:
