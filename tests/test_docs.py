@@ -48,15 +48,6 @@ def test_programs_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch)
     exec(compile(program, page.name, "exec"), {"__name__": "page"})
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
-def test_first_program_of_the_readme_solves_its_task(seed, capsys):
-    exec(blocks(README, "python")[0].replace("seed=0", f"seed={seed}"), {})
-
-    assert capsys.readouterr().out == "mean return 1.0\n"
-    assert "`mean return 1.0`" in README.read_text(encoding="utf-8")
-
-
 def commands(block: str) -> list[list[str]]:
     """Return the words of each command of a block of shell code."""
     lines = block.replace("\\\n", " ").splitlines()

@@ -12,6 +12,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 # The return of random actions, and a return that no random agent reaches.
 CARTPOLE, PENDULUM = (22, 150), (-1200, -600)
 PAGES = {
+    "../README": CARTPOLE,
     "index": CARTPOLE,
     "quickstart": CARTPOLE,
     "buffer": CARTPOLE,
