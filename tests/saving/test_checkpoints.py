@@ -361,7 +361,6 @@ def test_model_saved_within_a_rollout_forgets_its_noise(tmp_path):
         ({"algorithm": DQN}, "algorithm must be PERDQN"),
         ({"algorithm": PERTD3}, "algorithm must be PERDQN"),
     ],
-    ids=str,
 )
 def test_arguments_that_do_not_fit_the_checkpoint_are_refused(arguments, named, tmp_path):
     save_checkpoint(make(kind=PERDQN), tmp_path / "checkpoint")
