@@ -242,7 +242,7 @@ def write_figure(
         panels = figure.subplots(n_rows, n_columns, squeeze=False).ravel()
         for panel, (name, title) in zip(panels, titles.items(), strict=False):
             for variant, style in zip(shown, styles(len(shown)), strict=True):
-                _draw_curves(panel, results, (variant, name), style, len(shown) <= MOST_BANDS)
+                draw_curves(panel, results, (variant, name), style, len(shown) <= MOST_BANDS)
             _dress(panel, title, suite.environments[name], 5 - n_columns)
         add_legend(figure, panels[0])
         figure.supxlabel("environment steps", fontsize="medium")
@@ -294,13 +294,14 @@ def styles(n: int) -> Iterator[dict[str, Any]]:
         yield {"color": colour, "linestyle": DASHES[index % len(DASHES)]}
 
 
-def _draw_curves(
+def draw_curves(
     panel: Any,
     results: Results,
     which: tuple[str, str],
     style: dict[str, Any],
     has_band: bool,
 ) -> None:
+    """Draw a variant in an environment: its mean and interval, or the runs of a few seeds."""
     suite, (variant, environment) = results.suite, which
     curves = [
         _curve(result, suite.environments[environment])
