@@ -13,13 +13,13 @@ from sb3_per import PAPER, PERDQN
 from sb3_per.envs import BlindCliffwalk, outcome
 from sb3_per.prioritization.sum_tree import IntArray
 
-# The recipes of docs/results/recipes.md; the first one has full correction.
-_RECIPE = {**PAPER, "td_error_clip": "loss", "uniform_share": 0.5}
+# PERDQN's defaults, spelled out, and two other settings of docs/results/recipes.md.
+_CLIPPED = {**PAPER, "td_error_clip": "loss", "uniform_share": 0.5}
 METHODS: dict[str, tuple[type[DQN], dict[str, Any] | None]] = {
     "DQN": (DQN, None),
-    "PERDQN": (PERDQN, PAPER),
-    "recipe_1": (PERDQN, {**_RECIPE, "beta": 1.0, "weight_normalization": "none"}),
-    "recipe_2": (PERDQN, {**_RECIPE, "weight_normalization": "mean"}),
+    "PERDQN": (PERDQN, {**_CLIPPED, "weight_normalization": "mean"}),
+    "paper": (PERDQN, PAPER),
+    "full_correction": (PERDQN, {**_CLIPPED, "beta": 1.0, "weight_normalization": "none"}),
 }
 LEARNERS = {"network_lr1e-3": 1e-3, "network_lr2.5e-4": 2.5e-4}  # learning rates
 SIZES, N_SEEDS = range(6, 15, 2), 10

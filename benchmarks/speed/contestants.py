@@ -17,7 +17,7 @@ ALPHA, BETA = 0.6, 0.4
 ACTIONS = spaces.Discrete(4)
 
 
-# Recipe 1 of docs/results/recipes.md.
+# Full correction, as in docs/results/recipes.md.
 HALF_UNIFORM = {
     "td_error_clip": 1.0,
     "uniform_share": 0.5,

@@ -18,7 +18,7 @@ from tqdm import tqdm
 from benchmarks.speed.contestants import ACTIONS, OfSB3, flat, images
 from benchmarks.tables import Row
 from sb3_per.buffers import PrioritizedReplayBuffer
-from sb3_per.compare.report import COLOURS, save_figure
+from sb3_per.compare.report import BLUE, GREY, WIDTH, own_style, save_figure
 
 BATCH = 32
 N_STACK = 4
@@ -167,12 +167,16 @@ BUFFERS: dict[str, tuple[Callable[[int], tuple[Any, Add]], int]] = {
 def draw(rows: pd.DataFrame, file: Path) -> None:
     """Draw a bar for each buffer, from the smallest number of stored images."""
     few = rows[rows["stored"] == rows["stored"].min()].iloc[::-1]
-    figure = Figure(figsize=(7, 0.55 * len(few) + 1), layout="constrained")
-    panel = figure.subplots()
-    colours = [COLOURS[5] if name.startswith("sb3-per") else "0.7" for name in few["buffer"]]
-    bars = panel.barh(few["buffer"], few["bytes a transition"] / 1e3, color=colours)
-    panel.bar_label(bars, fmt="%.1f", padding=3)
-    panel.set_xlabel("GB for a million transitions of four stacked frames, 84 x 84")
-    panel.spines[["top", "right"]].set_visible(False)
-    panel.margins(x=0.1)
-    save_figure(figure, file)
+    with own_style():
+        figure = Figure((WIDTH, 0.75 * len(few) + 0.8), layout="constrained")
+        panel = figure.subplots()
+        colours = [BLUE if name.startswith("sb3-per") else GREY for name in few["buffer"]]
+        bars = panel.barh(few["buffer"], few["bytes a transition"] / 1e3, 0.4, color=colours)
+        panel.bar_label(bars, fmt="%.1f", padding=4)
+        for place, name in enumerate(few["buffer"]):
+            panel.text(0, place + 0.28, name, verticalalignment="bottom")
+        panel.set_yticks([])
+        panel.set_ylim(top=len(few) - 0.2)
+        panel.set_xlabel("GB for a million Atari transitions")
+        panel.margins(x=0.12)
+        save_figure(figure, file)

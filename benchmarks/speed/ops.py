@@ -7,17 +7,25 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib import colormaps
 from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
 from benchmarks.speed.contestants import Contestant, Workload, buffers, structures
 from benchmarks.speed.peers import LARGEST, peers
 from benchmarks.tables import Row, quartiles
-from sb3_per.compare.report import save_figure
+from sb3_per.compare.report import COLOURS, WIDTH, add_legend, own_style, save_figure
 
 N_ADDS = 4  # DQN adds four transitions from update to update by default
 UNIFORM, TREES = "SB3 uniform", "torchrl's trees, bare"
-MARKERS = "osD^vP*X"
+# The buffers in the figure.
+GREY, BLUE, ORANGE, GREEN, PURPLE, *_ = COLOURS
+DRAWN = {
+    UNIFORM: GREY,
+    "sb3-per proportional": BLUE,
+    "sb3-per rank-based": ORANGE,
+    "cpprb": GREEN,
+    "Tianshou": PURPLE,
+}
 
 
 def enter(workload: Workload, only: Sequence[str] = ()) -> dict[str, Contestant]:
@@ -101,27 +109,28 @@ def _step_times(array: Any) -> Any:
 
 
 def draw(rows: pd.DataFrame, file: Path) -> None:
-    """Draw time against stored transitions: a panel for each batch size, quartiles as a band."""
-    flat = rows[rows["stored"] == "8 floats"]
-    names = list(flat["name"].unique())
+    """Draw the whole buffers' time against stored transitions: a panel for each batch size."""
+    flat = rows[(rows["stored"] == "8 floats") & rows["name"].isin(DRAWN)]
     batches = sorted(flat["batch"].unique())
-    figure = Figure(figsize=(4.2 * len(batches) + 2.4, 4.2), layout="constrained")
-    panels = figure.subplots(1, len(batches), sharey=True, squeeze=False)[0]
-    for panel, batch in zip(panels, batches, strict=True):
-        for number, name in enumerate(names):
-            own = flat[(flat["name"] == name) & (flat["batch"] == batch)].sort_values("capacity")
-            colour = colormaps["turbo"](number / max(len(names) - 1, 1))
-            style = {"marker": MARKERS[number % len(MARKERS)], "markersize": 4, "color": colour}
-            style["linestyle"] = "--" if name.endswith("bare") else "-"
-            panel.plot(own["capacity"], own["step"], label=name, **style)
-            band = own["capacity"], own["step, low"], own["step, high"]
-            panel.fill_between(*band, color=colour, alpha=0.15, linewidth=0)
-        panel.set_title(f"batch of {batch}")
-        panel.set_xlabel("transitions stored")
-        panel.set_xscale("log")
-        panel.set_yscale("log")
-        panel.grid(alpha=0.3)
-    panels[0].set_ylabel("microseconds a step:\none sample, one update, four additions")
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right upper", frameon=False)
-    save_figure(figure, file)
+    with own_style():
+        figure = Figure((WIDTH, 2.4 * len(batches) + 1.4), layout="constrained")
+        panels = figure.subplots(len(batches), sharex=True, squeeze=False).ravel()
+        for panel, batch in zip(panels, batches, strict=True):
+            for name, colour in DRAWN.items():
+                own = flat[(flat["name"] == name) & (flat["batch"] == batch)]
+                own = own.sort_values("capacity")
+                panel.plot(own["capacity"], own["step"], label=name, color=colour, marker=".")
+                band = own["capacity"], own["step, low"], own["step, high"]
+                panel.fill_between(*band, color=colour, alpha=0.2, linewidth=0)
+            panel.set_title(f"batches of {batch}", loc="left", fontweight="bold")
+            panel.set_xscale("log")
+            panel.set_yscale("log")
+            panel.xaxis.set_major_formatter(EngFormatter(sep=""))
+            panel.yaxis.set_major_locator(LogLocator(subs=(1, 3)))
+            panel.yaxis.set_major_formatter(EngFormatter(sep=""))
+            panel.yaxis.set_minor_formatter(NullFormatter())
+            panel.grid()
+        panels[-1].set_xlabel("stored transitions")
+        figure.supylabel("microseconds a step", fontsize="medium")
+        add_legend(figure, panels[0])
+        save_figure(figure, file)

@@ -14,12 +14,6 @@ from benchmarks.tables import Row, quartiles
 from sb3_per import PAPER, PERDQN
 
 STOCK, FUSED = "DQN", "DQN, fused Adam"
-RECOMMENDED = {
-    **PAPER,
-    "td_error_clip": "loss",
-    "uniform_share": 0.5,
-    "weight_normalization": "mean",
-}
 
 
 class Frames(gym.Env[NDArray[np.uint8], np.int64]):
@@ -86,9 +80,10 @@ def contestants(task: Task, device: str) -> Iterator[tuple[str, DQN]]:
     yield STOCK, make(DQN, task, device)
     yield "DQN again", make(DQN, task, device)
     yield FUSED, make(DQN, task, device, **fused)
+    yield "PERDQN", make(PERDQN, task, device)
+    yield "PERDQN, plain Adam", make(PERDQN, task, device, **plain)
     yield "PERDQN, the paper's settings", make(PERDQN, task, device, PAPER)
-    yield "PERDQN, recommended", make(PERDQN, task, device, RECOMMENDED)
-    yield "PERDQN, plain Adam", make(PERDQN, task, device, PAPER, **plain)
+    yield "PERDQN, the paper's settings, plain Adam", make(PERDQN, task, device, PAPER, **plain)
 
 
 def make(

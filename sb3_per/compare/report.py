@@ -1,7 +1,7 @@
 """The report of a comparison: one table, one figure, and the numbers of each run."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -23,14 +23,16 @@ from sb3_per.compare.statistics import (
     improvement,
     pooled_mean,
 )
-from sb3_per.compare.suite import FINAL_EVALUATIONS, Environment, Score, Suite
+from sb3_per.compare.suite import FINAL_EVALUATIONS, Environment, Score, Suite, gym_id
 
 ALL = "all"  # the rows over all environments
 MEASURES = ("final", "area")
-# Okabe and Ito's palette, which the colour-blind can tell apart; dashes say the same again.
-COLOURS = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#D55E00", "#0072B2", "#CC79A7", "#F0E442")
-DASHES = ("-", "--", "-.", ":")
-MOST_BANDS = 6  # more cannot be told apart
+# Colours that read on white and on black; text and the baseline are grey. Dashes help, too.
+GREY, BLUE, ORANGE, GREEN = "#808080", "#3b8eea", "#e07b2a", "#2ba37f"
+COLOURS = (GREY, BLUE, ORANGE, GREEN, "#a66de0", "#e0526f", "#b8960c", "#1aa3b8")
+DASHES = ("-", "-", "--", "-.", ":")
+MOST_BANDS = 3  # more cannot be told apart
+WIDTH = 5.4  # inches; 12-point text can still be read when a phone shrinks this to 340 pixels
 COLUMNS = ["environment", "variant", "seeds", "final", "final less", "P final"]
 COLUMNS += ["area", "area less", "P area", "reached", "steps to threshold", "steps/s"]
 
@@ -44,7 +46,9 @@ _NOTES = f"""\
 - *reached*: runs with an evaluation at the threshold or above. The median counts other runs as
   longer than the training.
 - *steps/s*: training steps per CPU second, without evaluations; median.
-- Grey lines in the figure: the threshold, and a random policy."""
+- Figure: interquartile means over the seeds, with 95 % intervals for up to {MOST_BANDS} variants;
+  thin lines are single runs of fewer than {LEAST_RUNS} seeds. Dotted: the threshold, and a random
+  policy."""
 
 
 def write(results: Results, out: Path, variants: Sequence[str] = (), ending: str = "svg") -> str:
@@ -128,7 +132,8 @@ def table(suite: Suite, runs: pd.DataFrame) -> pd.DataFrame:
                 row |= _pace(suite.environments[scope], _select(runs, variant, scope))
             rows.append(row)
         for name, pair in suite.contrasts.items():
-            label = f"{pair.label or name} ({pair.variant} over {pair.over})"
+            over = f"{suite.label(pair.variant)} over {suite.label(pair.over)}"
+            label = f"{pair.label or name} ({over})"
             row = _row(suite, runs, environments, pair.variant, pair.over)
             rows.append({"environment": scope, "variant": label, **row, "final": "", "area": ""})
     return pd.DataFrame(rows, columns=COLUMNS).dropna(axis="columns", how="all").fillna("")
@@ -212,36 +217,67 @@ def _made_with(results: Results, runs: pd.DataFrame) -> str:
     return f"Trained in {runs['cpu_seconds'].sum() / 3600:.1f} CPU hours, with {listed}."
 
 
-def write_figure(results: Results, file: Path, variants: Sequence[str] = ()) -> None:
+def write_figure(
+    results: Results,
+    file: Path,
+    variants: Sequence[str] = (),
+    titles: Mapping[str, str] | None = None,
+    n_columns: int = 1,
+) -> None:
     """
-    Draw learning curves: interquartile means over the seeds; bands are 95 % intervals.
+    Draw learning curves: a panel for each environment.
 
-    :param variants: The variants to draw; empty for all.
+    :param variants: The variants to draw, in this order; empty for all.
+    :param titles: The environments to draw, and their names; None for all.
+    :param n_columns: One panel below the other, or so many next to each other in a wider figure.
     """
     suite = results.suite
-    shown = [name for name in suite.variants if name in variants or not variants]
-    n_columns = min(3 if len(suite.environments) == 3 else 2, len(suite.environments))
-    n_rows = math.ceil(len(suite.environments) / n_columns)
-    with own_style():
-        figure = Figure((4.4 * n_columns, 3.1 * n_rows + 0.7), layout="constrained")
+    shown = [*(variants or suite.variants)]
+    if titles is None:
+        titles = {name: gym_id(name).rpartition("/")[2] for name in suite.environments}
+    scale, n_rows = (1 + n_columns) / 2, math.ceil(len(titles) / n_columns)
+    with own_style(12 * scale):
+        height = scale * (1.9 * n_rows + 0.6 + 0.22 * len(shown))
+        figure = Figure((scale * WIDTH, height), layout="constrained")
         panels = figure.subplots(n_rows, n_columns, squeeze=False).ravel()
-        for panel, (name, environment) in zip(panels, suite.environments.items(), strict=False):
-            for variant, style in zip(shown, _styles(len(shown)), strict=False):
-                _draw_curve(panel, results, (variant, name), style, len(shown) <= MOST_BANDS)
-            _dress(panel, name, environment)
-        for panel in panels[len(suite.environments) :]:
-            panel.set_axis_off()
-        handles, labels = panels[0].get_legend_handles_labels()
-        n_labels = 1 if max(map(len, labels)) > 30 * n_columns // 2 else min(4, 2 * n_columns)
-        figure.legend(handles, labels, loc="outside upper center", ncols=n_labels, frameon=False)
-        figure.supxlabel("Environment steps", fontsize=10)
-        figure.supylabel("Mean return of an evaluation", fontsize=10)
+        for panel, (name, title) in zip(panels, titles.items(), strict=False):
+            for variant, style in zip(shown, styles(len(shown)), strict=True):
+                draw_curves(panel, results, (variant, name), style, len(shown) <= MOST_BANDS)
+            _dress(panel, title, suite.environments[name], 5 - n_columns)
+        add_legend(figure, panels[0])
+        figure.supxlabel("environment steps", fontsize="medium")
+        figure.supylabel("mean return", fontsize="medium")
         save_figure(figure, file)
 
 
-def own_style() -> AbstractContextManager[None]:
-    """Return a context in which the user's own style changes no figure, and $ in names is text."""
-    return matplotlib.style.context(["default", {"text.parse_math": False}])
+def add_legend(figure: Figure, panel: Any) -> None:
+    """Explain the lines of a panel above the figure: in two columns, if their names are short."""
+    handles, labels = panel.get_legend_handles_labels()
+    n_columns = 2 if max(map(len, labels)) < 20 else 1
+    figure.legend(handles, labels, loc="outside upper center", ncols=n_columns)
+
+
+def own_style(size: float = 12) -> AbstractContextManager[None]:
+    """
+    Return a context in which figures read on white and on black, whatever style the user has set.
+
+    Their background is transparent, and $ in names is text.
+
+    :param size: Of the text, in points.
+    """
+    clear = dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "none")
+    grey = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
+    sizes = dict.fromkeys(("font.size", "axes.titlesize", "legend.fontsize"), size)
+    sizes["lines.linewidth"] = size / 6
+    spines: dict[str, Any] = {"axes.spines.top": False, "axes.spines.right": False}
+    rest = {
+        "legend.frameon": False,
+        "text.parse_math": False,
+        "grid.color": GREY,
+        "grid.alpha": 0.3,
+    }
+    changes = clear | dict.fromkeys(grey, GREY) | sizes | spines | rest
+    return matplotlib.style.context(["default", changes])
 
 
 def save_figure(figure: Figure, file: Path) -> None:
@@ -251,42 +287,49 @@ def save_figure(figure: Figure, file: Path) -> None:
         figure.savefig(file, dpi=150, metadata=metadata)
 
 
-def _styles(n: int) -> Iterator[dict[str, Any]]:
-    """Return colours and dashes of ``n`` curves."""
+def styles(n: int) -> Iterator[dict[str, Any]]:
+    """Return colours and dashes of ``n`` curves; the first one is the baseline's."""
     for index in range(n):
         colour = COLOURS[index] if n <= len(COLOURS) else colormaps["turbo"](index / (n - 1))
         yield {"color": colour, "linestyle": DASHES[index % len(DASHES)]}
 
 
-def _draw_curve(
+def draw_curves(
     panel: Any,
     results: Results,
     which: tuple[str, str],
     style: dict[str, Any],
     has_band: bool,
 ) -> None:
+    """Draw a variant in an environment: its mean and interval, or the runs of a few seeds."""
     suite, (variant, environment) = results.suite, which
     curves = [
         _curve(result, suite.environments[environment])
         for run, result in results.finished
         if (run.variant, run.environment) == which
     ]
-    if curves:
-        middle, low, high = band(np.array([returns for _, returns in curves]))
-        panel.plot(curves[0][0], middle, label=suite.label(variant), linewidth=1.6, **style)
-        if has_band:
-            area = {"color": style["color"], "alpha": 0.15, "linewidth": 0}
-            panel.fill_between(curves[0][0], low, high, **area)
+    if not curves:
+        return
+    steps, returns = curves[0][0], np.array([each for _, each in curves])
+    if len(curves) < LEAST_RUNS:
+        panel.plot(steps, returns.T, linewidth=1, **style)
+        panel.plot([], [], label=suite.label(variant), **style)
+        return
+    middle, low, high = band(returns)
+    panel.plot(steps, middle, label=suite.label(variant), **style)
+    if has_band:
+        panel.fill_between(steps, low, high, color=style["color"], alpha=0.2, linewidth=0)
 
 
-def _dress(panel: Any, name: str, environment: Environment) -> None:
+def _dress(panel: Any, title: str, environment: Environment, n_ticks: int) -> None:
     random = environment.score and environment.score.random
+    limits = panel.get_ylim()
     for value in (environment.threshold, random):
         if value is not None:
-            panel.axhline(value, color="0.6", linewidth=0.8, zorder=0)
-    panel.set_title(name, fontsize=10)
+            panel.axhline(value, color=GREY, linewidth=0.8, linestyle=":", zorder=0)
+    panel.set_ylim(limits)  # a threshold far away would press the curves flat
+    panel.set_title(title, loc="left", fontweight="bold")
     panel.set_xlim(0, environment.steps)
     panel.xaxis.set_major_formatter(EngFormatter(sep=""))
-    panel.locator_params(axis="x", nbins=4)  # more would touch each other in small panels
-    panel.tick_params(labelsize=8)
-    panel.spines[["top", "right"]].set_visible(False)
+    panel.locator_params(axis="y", nbins=4)
+    panel.locator_params(axis="x", nbins=n_ticks)  # more would touch each other

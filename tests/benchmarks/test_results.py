@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from benchmarks import figures
 from benchmarks.cliffwalk import report as cliffwalk
 from benchmarks.speed import __main__ as speed
 from sb3_per.compare.report import table, table_of_runs
@@ -75,7 +76,7 @@ def test_probabilities_of_the_recipes_are_those_of_the_page():
     environments = [*results_of("recipes").suite.environments]
 
     found = re.findall(
-        r"\| \d\. ([^|]+) ((?:\| [01]\.\d\d ){4})\| ([01]\.\d{3}) \|", page("recipes")
+        r"\| (PERDQN[^|]*) ((?:\| [01]\.\d\d ){4})\| ([01]\.\d{3}) \|", page("recipes")
     )
 
     assert len(found) == 4
@@ -157,7 +158,9 @@ def test_times_of_bare_trees_are_those_of_the_page():
 
 def test_paces_of_training_are_those_of_the_page():
     rows = rows_of_speed("train")
-    for _, row in rows[rows["name"] == "PERDQN"].iterrows():
+    rows = rows[rows["name"].isin(["PERDQN", "PERDQN, the paper's settings"])]
+    assert len(rows) == 5
+    for _, row in rows.iterrows():
         low, high = row["over DQN, low"], row["over DQN, high"]
         assert f"{row['over DQN']:.2f} ({low:.2f} to {high:.2f})" in page("speed")
 
@@ -177,6 +180,32 @@ def test_control_in_numpy_is_that_of_the_page():
     for column in ("predicted Q", "discounted return", "return"):
         for _, seeds in means[column].groupby(["alpha", "beta"]):
             assert ", ".join(f"{value:.0f}" for value in seeds) in page("classic")
+
+
+def test_every_figure_is_drawn_and_shown():
+    shown = {
+        name
+        for path in (ROOT / "docs" / "results").glob("*.md")
+        for name in re.findall(r"!\[[^]]+\]\([./a-z]*?(\w+)\.svg\)", path.read_text("utf-8"))
+    }
+
+    assert shown == {*figures.SUITES, *figures.ROWS, figures.README.stem}
+    for folder in (ROOT / figures.PAGES, ROOT / figures.README.parent):
+        shown -= {path.stem for path in folder.glob("*.svg")}
+    assert not shown
+
+
+def test_a_figure_is_that_of_the_page(tmp_path, monkeypatch):
+    for name in ("README", "PAGES"):
+        monkeypatch.setattr(figures, name, tmp_path / getattr(figures, name).name)
+    monkeypatch.chdir(ROOT)
+
+    figures.main("rare")
+
+    drawn, published = figures.README.read_text(), (ROOT / "docs/pictures/rare.svg").read_text()
+    assert re.findall(">([^<>]*[^<>\\s][^<>]*)</text>", drawn) == re.findall(
+        ">([^<>]*[^<>\\s][^<>]*)</text>", published
+    )
 
 
 @pytest.mark.slow

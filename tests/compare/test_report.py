@@ -6,10 +6,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from small_suite import ENVIRONMENT, suite, values
 
 from sb3_per.compare import command
-from sb3_per.compare.report import markdown, table, table_of_runs, write
+from sb3_per.compare.report import (
+    GREY,
+    draw_curves,
+    markdown,
+    own_style,
+    table,
+    table_of_runs,
+    write,
+)
 from sb3_per.compare.results import Results, pack, read
 from sb3_per.compare.suite import Suite, runs_of
 
@@ -128,7 +137,7 @@ def test_contrasts_compare_with_their_own_variant():
     made = results(lambda name, *_: returns[name], variants=variants, contrasts=contrasts)
 
     assert row(made, variant="best")["P final"].startswith("0.00")
-    assert row(made, variant="gain (best over per)")["P final"].startswith("1.00")
+    assert row(made, variant="gain (best over PERDQN)")["P final"].startswith("1.00")
 
 
 def test_only_common_seeds_are_compared():
@@ -174,6 +183,28 @@ def test_figure_shows_chosen_variants(tmp_path):
     assert ">dqn<" not in text
     with pytest.raises(ValueError, match=r"--variants must be in \['dqn', 'per'\]"):
         write(made, tmp_path, ["sac"])
+
+
+@pytest.mark.parametrize(("seeds", "bands", "lines"), [(2, 0, 2), (5, 1, 1)])
+def test_few_seeds_are_drawn_as_single_runs_and_many_with_an_interval(seeds, bands, lines):
+    made = results(lambda _, __, seed: [1.0 * seed, 2.0, 3.0], seeds=seeds)
+    panel = Figure().subplots()
+
+    draw_curves(panel, made, ("dqn", ENVIRONMENT), {"color": "red"}, has_band=True)
+
+    assert len(panel.collections) == bands
+    assert len([line for line in panel.lines if len(line.get_xdata())]) == lines
+    assert panel.get_legend_handles_labels()[1] == ["dqn"]
+
+
+def test_figures_have_no_background_and_no_black():
+    with own_style():
+        figure = Figure()
+        panel = figure.subplots()
+
+    colours = [figure.get_facecolor(), panel.get_facecolor()]
+    assert [colour[3] for colour in colours] == [0, 0]
+    assert panel.title.get_color() == panel.xaxis.label.get_color() == GREY
 
 
 def test_figure_has_a_panel_for_each_environment_and_pdf(tmp_path):
