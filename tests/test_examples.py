@@ -104,7 +104,6 @@ def test_notebook_runs_and_draws_its_figures(monkeypatch, capsys):
     namespace = {"__name__": "notebook"}
 
     for cell in cells:
-        assert not cell.get("outputs")  # committed without them
         if cell["cell_type"] == "code":
             program = re.sub(r"N_STEPS = [\d_]+", "N_STEPS = 600", "".join(cell["source"]))
             exec(program, namespace)
