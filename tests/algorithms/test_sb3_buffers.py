@@ -49,7 +49,7 @@ class Screens(gym.Env):
 
 
 def dict_envs(n_envs):
-    return make_vec_env(lambda: Dicts(gym.make("CartPole-v1")), n_envs)
+    return make_vec_env(lambda: Dicts(gym.make("CartPole-v1", max_episode_steps=8)), n_envs)
 
 
 def stacked_screens(n_envs):
@@ -57,7 +57,7 @@ def stacked_screens(n_envs):
 
 
 def cart_poles(n_envs):
-    return make_vec_env("CartPole-v1", n_envs)
+    return make_vec_env("CartPole-v1", n_envs, env_kwargs={"max_episode_steps": 8})
 
 
 def trained(env, kind=DQN, policy="MlpPolicy", steps=60, **options):
@@ -90,6 +90,7 @@ def test_transitions_get_the_initial_priority(make_env, policy, kind, n_envs, st
 
     ours = model.replay_buffer
     assert type(ours) is kind
+    assert ours.timeouts.any()
     for name in ("observations", "next_observations", "actions", "rewards", "dones", "timeouts"):
         assert np.array_equal(in_order(ours, name), in_order(theirs.replay_buffer, name))
     probabilities = ours.probabilities(np.arange(len(ours)))
@@ -101,11 +102,18 @@ def test_transitions_get_the_initial_priority(make_env, policy, kind, n_envs, st
 def test_memory_optimised_buffers_are_loaded(tmp_path):
     optimized = {"handle_timeout_termination": False}
     options = {"optimize_memory_usage": True, "replay_buffer_kwargs": optimized}
-    trained(cart_poles(2), steps=200, **options).save_replay_buffer(tmp_path / "buffer")
+    theirs = trained(cart_poles(2), steps=200, **options)
+    theirs.save_replay_buffer(tmp_path / "buffer")
+    # The row at the write head has the newest next observation, and no transition.
+    shown = np.roll(theirs.replay_buffer.observations, -theirs.replay_buffer.pos - 1, axis=0)
     for kwargs in ({}, options):
         model = PERDQN("MlpPolicy", cart_poles(2), **SETTINGS, **kwargs)
         model.load_replay_buffer(tmp_path / "buffer")
-        assert model.replay_buffer.n_sampleable == 118  # the oldest row has no observation
+        ours = model.replay_buffer
+        found = ours._get_samples(np.arange(118))
+        assert np.array_equal(found.observations.reshape(59, 2, 4), shown[:-1])
+        assert np.array_equal(found.next_observations.reshape(59, 2, 4), shown[1:])
+        assert ours.n_sampleable == 118
 
 
 @pytest.mark.parametrize("steps", [60, 200])
@@ -132,7 +140,7 @@ def test_hindsight_buffers_are_loaded(steps, truncates, tmp_path):
     options = {"replay_buffer_class": HerReplayBuffer}
     theirs = trained(goal_envs(1), policy="MultiInputPolicy", steps=steps, **options)
     theirs.save_replay_buffer(tmp_path / "buffer")
-    model = PERDQN("MultiInputPolicy", goal_envs(1), **SETTINGS, **options)
+    model = trained(goal_envs(1), PERDQN, "MultiInputPolicy", 20, **options)
 
     model.load_replay_buffer(tmp_path / "buffer", truncate_last_traj=truncates)
 

@@ -25,7 +25,7 @@ KEYS = ["cost", "mask", "count", "lives"]
 
 def info(step, env):
     mask = np.array([step % 2, env, 1], dtype=bool)
-    return {"cost": step + env / 10, "mask": mask, "count": step, "lives": np.uint8(env), "": None}
+    return {"cost": step + env / 10, "mask": mask, "count": step, "lives": np.int8(env), "": None}
 
 
 def make(n_rows=10, n_envs=1, **options):
@@ -56,7 +56,7 @@ def test_a_batch_has_the_infos_of_its_transitions(n_envs, n_steps):
     rows, envs = np.divmod(batch.slots, n_envs)
     steps = np.where(rows < 4, rows + 10, rows)
     expected = [info(step, env) for step, env in zip(steps, envs, strict=True)]
-    for key, dtype in zip(KEYS, (th.float32, th.bool, th.int64, th.uint8), strict=True):
+    for key, dtype in zip(KEYS, (th.float32, th.bool, th.int64, th.int8), strict=True):
         values = np.array([each[key] for each in expected])
         assert batch.infos[key].dtype == dtype
         assert batch.infos[key].shape == (40, 3 if key == "mask" else 1)
@@ -80,7 +80,7 @@ def test_a_float_takes_whole_numbers_after_it():
         ),
         ({"cost": [1.0]}, r"infos\['cost'\] must be numbers like the first"),
         ({"count": 0.5}, r"infos\['count'\] .* int64 of shape \(\), got float64"),
-        ({"lives": 300}, r"infos\['lives'\] .* uint8 of shape \(\), got int64"),  # it would wrap
+        ({"lives": 300}, r"infos\['lives'\] .* int8 of shape \(\), got int64"),  # it would wrap
         ({"cost": "a"}, r"infos\['cost'\] must be numbers"),
         ({"cost": None}, r"infos\['cost'\] must be numbers"),
     ],
