@@ -242,7 +242,7 @@ def plain(**options):
 @pytest.mark.parametrize(
     ("buffer", "named"),
     [
-        (lambda: ReplayBuffer(10, BOX, TWO_ACTIONS), "priorities"),
+        (lambda: ReplayBuffer(10, BOX, TWO_ACTIONS), "observation_space"),
         (lambda: {"not": "a buffer"}, "ReplayBuffer"),
         (lambda: plain(n_envs=2), "n_envs"),
         (lambda: fill(plain(observation_space=BOX), 3), "observation_space"),

@@ -282,7 +282,7 @@ class Memory:
 
 
 def test_the_constructor_warns_of_memory_that_is_not_free(monkeypatch):
-    monkeypatch.setattr("sb3_per.buffers.frames.psutil", Memory)
+    monkeypatch.setattr("sb3_per.buffers.storage.psutil", Memory)
     space = spaces.Box(0, 255, (84, 84, 4), np.uint8)
 
     with pytest.warns(UserWarning, match=r"7\.\d+ GB .* 0\.00 GB"):

@@ -114,6 +114,8 @@ OTHER_OPTIONS = {
     "initial_priority": 2.0,
     "new_priority": "max_stored",
     "weight_normalization": "buffer",
+    "demonstration_share": 0.0,
+    "demonstration_bonus": 0.5,
     "stratified": False,
     "replacement": False,
 }
@@ -164,6 +166,8 @@ def test_arguments_make_the_same_buffer_again():
         == {
             **options,
             "handle_timeout_termination": False,
+            "storage_dir": None,
+            "info_keys": [],
         }
     )
 
