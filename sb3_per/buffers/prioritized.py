@@ -11,7 +11,7 @@ overwritten in the meantime. The others become priorities, in the leaves of a su
 import functools
 import os
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
@@ -344,14 +344,12 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         :return: The batch, with ``weights`` for the loss and ``slots`` for ``update_priorities``.
         :raises ValueError: if the buffer holds too few transitions; nothing has changed then.
         """
-        slots, weights = self._sample_slots(batch_size, beta)
-        return self._batch_of(self._get_samples(slots, env), SampledBatch(slots, weights))
+        sampled = self._sample_slots(batch_size, beta)
+        return self._batch_of(self._get_samples(sampled.slots, env), sampled)
 
-    def _batch_of(
-        self, transitions: Iterable[Any], sampled: SampledBatch
-    ) -> PrioritizedReplayBufferSamples:
+    def _batch_of(self, transitions: Any, sampled: SampledBatch) -> PrioritizedReplayBufferSamples:
         """Return the batch of sampled transitions, SB3's six fields, and remember it."""
-        fields = [*transitions, self._tensor(sampled.weights), sampled.slots]
+        fields = *transitions, self._tensor(sampled.weights), sampled.slots
         batch: Any
         if self.info_keys:
             batch = SamplesWithInfos._make([*fields, self.infos_of(sampled.slots)])

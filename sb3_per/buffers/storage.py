@@ -451,8 +451,11 @@ def n_step_windows(
     n_rows, n_envs = dones.shape
     rows, envs = np.divmod(slots[:, None], n_envs)
     steps = np.arange(n_steps)
-    in_ring = first_row + (rows - first_row + steps) % (n_rows - first_row)  # (B, n)
-    rows = np.where(rows < first_row, np.minimum(rows + steps, first_row - 1), in_ring)
+    if first_row == 0:
+        rows = (rows + steps) % n_rows  # (B, n)
+    else:
+        in_ring = first_row + (rows - first_row + steps) % (n_rows - first_row)
+        rows = np.where(rows < first_row, np.minimum(rows + steps, first_row - 1), in_ring)
     stops = (dones[rows, envs] > 0) | (timeouts[rows, envs] > 0) | (rows == newest_row)
     n_more = np.where(stops.any(axis=1), stops.argmax(axis=1), n_steps - 1)  # (B,)
     window_slots = rows * n_envs + envs
