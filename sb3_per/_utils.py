@@ -1,4 +1,4 @@
-"""Small things that several folders need: checks of arguments, advice, and numba's decorator."""
+"""Checks of arguments, install hints, and the numba decorator."""
 
 import warnings
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What prioritization can be told: every option is declared, explained and checked here."""
+"""The options of prioritization: each one is declared, explained and checked here."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence

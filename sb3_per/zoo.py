@@ -89,10 +89,12 @@ def load_without_buffers() -> None:
     """
     from rl_zoo3 import utils
 
-    utils.ALGOS.update({name: _watched(algorithm) for name, algorithm in ALGORITHMS.items()})
+    utils.ALGOS.update(
+        {name: _with_tiny_buffer(algorithm) for name, algorithm in ALGORITHMS.items()}
+    )
 
 
-def _watched(algorithm: type[OffPolicyAlgorithm]) -> type[OffPolicyAlgorithm]:
+def _with_tiny_buffer(algorithm: type[OffPolicyAlgorithm]) -> type[OffPolicyAlgorithm]:
     def load(cls: type[OffPolicyAlgorithm], *args: Any, **kwargs: Any) -> OffPolicyAlgorithm:
         return algorithm.load(*args, **{"buffer_size": 1, **kwargs})
 

@@ -78,13 +78,17 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
     # Which metrics of gradient steps are logged as ``train/<name>``.
     logged_metrics: ClassVar[tuple[str, ...]] = LOGGED
     replay_buffer: PrioritizedReplayBuffer
-    _moments: Sequence[float] = (0.0, 0.0)  # of the gradient, averaged
+    _moments: Sequence[float] = (0.0, 0.0)  # moving averages of the gradient's second moments
     _progress = 0.0  # of the training, in [0, 1]
     # While transitions are collected with gSDE; else None.
     torch_states_before_rollout: list[th.Tensor] | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Let the constructor say where misplaced options belong; its signature stays the same."""
+        """
+        Let the constructor say where misplaced options belong; its signature stays the same.
+
+        Python refuses unknown arguments before any other code of an algorithm runs.
+        """
         super().__init_subclass__(**kwargs)
         constructor: Any = cls.__init__
         if constructor is OffPolicyAlgorithm.__init__:  # of a mixin, before an algorithm of SB3
@@ -148,16 +152,18 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             if given.pop(name, own) != own:
                 rule = f"{name} must be given to the algorithm, not in replay_buffer_kwargs"
                 raise ValueError(f"{rule}, got {self.replay_buffer_kwargs[name]}")
-        defaults = dict(self.default_options)
-        prioritization = given.get("prioritization", defaults["prioritization"])
-        if prioritization != defaults["prioritization"]:
-            defaults = LAP if prioritization == "lap" else PAPER
-        options = {**defaults, **given}
+        prioritization = given.get("prioritization", self.default_options["prioritization"])
+        options = {**self._defaults_of(prioritization), **given}
         if options.get("td_error_clip") == "loss":
             options["td_error_clip"] = self._clip_of_loss(prioritization)
         if options.get("n_stack", 1) > 1 and options.get("frames_first") is None:
             options["frames_first"] = stacks_frames_first(self.env)
         return options
+
+    def _defaults_of(self, prioritization: Any) -> Mapping[str, Any]:
+        if prioritization == self.default_options["prioritization"]:
+            return self.default_options
+        return LAP if prioritization == "lap" else PAPER
 
     def _clip_of_loss(self, prioritization: Any) -> float:
         if prioritization == "lap":
@@ -245,8 +251,9 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         Continue with another buffer, with its options, its priorities and its random generator.
 
         ``buffer_size`` and ``replay_buffer_kwargs`` take the buffer's values, with a warning if
-        they change; only beta stays. During a run, the last episodes in the buffer are treated as
-        truncated, because the model's environments are in other episodes.
+        they change. Beta stays, unless the prioritization is another one. During a run, the last
+        episodes in the buffer are treated as truncated, because the model's environments are in
+        other episodes.
 
         :param buffer: A buffer, for example from ``sb3_per.load_buffer``.
         :raises ValueError: if the buffer has no priorities or does not fit the model; the model
@@ -260,6 +267,19 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         require_matching_buffer(buffer, self)
         if self.env is not None:
             require_fitting_environments(type(buffer), buffer.n_stack, self.env)
+        options = _options_of(buffer, self.replay_buffer_kwargs)
+        prioritization, before = options["prioritization"], self.replay_buffer_kwargs
+        is_alike = prioritization == before["prioritization"]
+        options["beta"] = (before if is_alike else self._defaults_of(prioritization))["beta"]
+        n_slots = buffer.n_slots
+        if buffer.buffer_size == max(self.buffer_size // self.n_envs, 1):
+            n_slots = self.buffer_size
+        before = {**before, "buffer_size": self.buffer_size}
+        after = {**options, "buffer_size": n_slots}
+        # As text, since options of a prioritization of your own may be arrays.
+        changed = {k: v for k, v in after.items() if k not in before or repr(v) != repr(before[k])}
+        if changed:
+            warnings.warn(f"the model takes these options of the buffer: {changed}", stacklevel=3)
         buffer.device = self.device
         own = getattr(self, "replay_buffer", None)  # None if it was deleted
         is_elsewhere = self._last_obs is not None and buffer is not own
@@ -270,20 +290,8 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             buffer.end_episodes()
         if isinstance(buffer, PrioritizedHerReplayBuffer):
             buffer.continue_with(self.env)
-        beta = self.replay_buffer_kwargs["beta"]
-        options = {**_options_of(buffer, self.replay_buffer_kwargs), "beta": beta}
-        if buffer.buffer_size == max(self.buffer_size // self.n_envs, 1):
-            n_slots = self.buffer_size
-        else:
-            n_slots = buffer.n_slots
-        changed = {
-            name: value
-            for name, value in {**options, "buffer_size": n_slots}.items()
-            if value != {**self.replay_buffer_kwargs, "buffer_size": self.buffer_size}.get(name)
-        }
-        if changed:
-            warnings.warn(f"the model takes these options of the buffer: {changed}", stacklevel=3)
         self.buffer_size, self.replay_buffer_kwargs = n_slots, options
+        self.replay_buffer_class = type(buffer)
         self.optimize_memory_usage = buffer.optimize_memory_usage
         self.replay_buffer = buffer
 
@@ -508,4 +516,7 @@ def _options_of(buffer: PrioritizedReplayBuffer, given: dict[str, Any]) -> dict[
         PrioritizedDictReplayBuffer,
         PrioritizedHerReplayBuffer,
     )
-    return {**given, **buffer.arguments()} if type(buffer) in ours else given
+    own = buffer.arguments()
+    if type(buffer) not in ours:  # its constructor may not take the others
+        own = {name: value for name, value in own.items() if name in given}
+    return {**given, **own}

@@ -14,7 +14,7 @@ class PERCrossQ(PrioritizedCriticAlgorithm, CrossQ):
     loss, weighted by the importance-sampling weights. A transition's priority comes from the mean
     of abs(TD error) over the critics. The actor and the entropy coefficient learn from the same
     batch without weights, and batch normalization ignores the weights, too. ``train/critic_loss``
-    is logged as in sb3-contrib, without weights.
+    is the loss without weights.
 
     The arguments are those of ``CrossQ``. ``replay_buffer_kwargs`` takes the options of
     ``PrioritizedReplayBuffer``, beta too; the buffer gets ``n_steps`` and ``gamma`` from the

@@ -13,7 +13,7 @@ class PERSAC(PrioritizedCriticAlgorithm, SAC):
     with the threshold 1, and no weights. With other priorities, the critics have SAC's squared
     loss, weighted by the importance-sampling weights. A transition's priority comes from the mean
     of abs(TD error) over the critics. The actor and the entropy coefficient learn from the same
-    batch without weights. ``train/critic_loss`` is logged as in SB3, without weights.
+    batch without weights. ``train/critic_loss`` is the loss without weights.
 
     The arguments are those of ``SAC``. ``replay_buffer_kwargs`` takes the options of
     ``PrioritizedReplayBuffer``, beta too; the buffer gets ``n_steps`` and ``gamma`` from the

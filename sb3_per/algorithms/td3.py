@@ -13,7 +13,7 @@ class PERTD3(PrioritizedCriticAlgorithm, TD3):
     with the threshold 1, and no weights. With other priorities, the critics have TD3's squared
     loss, weighted by the importance-sampling weights. A transition's priority comes from the mean
     of abs(TD error) over the critics. The actor learns from the same batch without weights.
-    ``train/critic_loss`` is logged as in SB3, without weights.
+    ``train/critic_loss`` is the loss without weights.
 
     The arguments are those of ``TD3``. ``replay_buffer_kwargs`` takes the options of
     ``PrioritizedReplayBuffer``, beta too; the buffer gets ``n_steps`` and ``gamma`` from the

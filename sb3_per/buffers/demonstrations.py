@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 import gymnasium as gym
@@ -19,7 +20,13 @@ Transitions = dict[str, Any]  # arrays (n, ...), or dicts of arrays for Dict obs
 FIELDS = ("observations", "actions", "rewards", "next_observations", "terminations", "truncations")
 
 
-def collect(policy: Any, env: gym.Env[Any, Any], n: int, deterministic: bool = True) -> Transitions:
+def collect(
+    policy: Any,
+    env: gym.Env[Any, Any],
+    n: int,
+    deterministic: bool = True,
+    info_keys: Sequence[str] = (),
+) -> Transitions:
     """
     Return n transitions of an agent that acts, for ``add_demonstrations`` of a model.
 
@@ -27,17 +34,21 @@ def collect(policy: Any, env: gym.Env[Any, Any], n: int, deterministic: bool = T
     :param env: An environment of gymnasium.
     :param n: How many transitions.
     :param deterministic: As for ``predict``.
+    :param info_keys: Keys of ``infos`` to return, too, for a buffer with ``info_keys``.
     :raises ValueError: for other n than whole numbers of at least 1.
     """
     require_whole("n", n)
     steps: list[tuple[Any, ...]] = []
-    observation, _ = env.reset()
+    observation, _ = deepcopy(env.reset())  # an environment may return the same array again
     while len(steps) < n:
         action, _ = policy.predict(observation, deterministic=deterministic)
-        next_observation, reward, terminated, truncated, _ = env.step(action)
-        steps.append((observation, action, reward, next_observation, terminated, truncated))
-        observation = env.reset()[0] if terminated or truncated else next_observation
-    return {name: _stacked([step[i] for step in steps]) for i, name in enumerate(FIELDS)}
+        next_observation, reward, terminated, truncated, info = deepcopy(env.step(action))
+        step = observation, action, reward, next_observation, terminated, truncated
+        steps.append((*step, {key: info[key] for key in info_keys}))
+        observation = deepcopy(env.reset())[0] if terminated or truncated else next_observation
+    return {
+        name: _stacked([step[i] for step in steps]) for i, name in enumerate((*FIELDS, "infos"))
+    }
 
 
 def transitions_of(source: Any) -> Transitions:
@@ -110,10 +121,8 @@ def add_demonstrations(buffer: Any, sources: Sequence[Transitions]) -> None:
     Each environment gets consecutive transitions, so that n-step returns stay within episodes. An
     episode that is cut counts as truncated there.
     """
-    if hasattr(buffer, "n_sampled_goal") or buffer.n_stack > 1 or buffer.optimize_memory_usage:
-        raise ValueError(
-            "demonstrations do not work with hindsight replay, n_stack and optimize_memory_usage"
-        )
+    if buffer.n_stack > 1 or buffer.optimize_memory_usage:
+        raise ValueError("demonstrations do not work with n_stack and optimize_memory_usage")
     if buffer.size() > 0:
         raise ValueError(
             "demonstrations must be added to an empty buffer, all in one call, got a buffer with "

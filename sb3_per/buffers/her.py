@@ -207,6 +207,14 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
             self.end_episodes()
             self.env = env
 
+    def add_demonstrations(self, *sources: Any) -> None:
+        """
+        Refuse demonstrations.
+
+        :raises ValueError: always.
+        """
+        raise ValueError("demonstrations do not work with hindsight replay")
+
     def reset(self) -> None:
         """Empty the buffer; TD errors of earlier batches are dropped. The generator continues."""
         super().reset()

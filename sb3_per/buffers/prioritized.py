@@ -71,6 +71,11 @@ class SamplesWithInfos(NamedTuple):
     slots: IntArray
     infos: dict[str, th.Tensor]  # (B, ...) each; of the first step of an n-step return
 
+    @property
+    def indices(self) -> IntArray:
+        """Return ``slots``, shape (B,), under another name."""
+        return self.slots
+
 
 def _option(name: str) -> Any:
     """Return a read-only property with the value of an option."""
@@ -96,16 +101,16 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         stored once instead of up to ``2 * n_stack`` times, and batches are the same. Other
         observations raise a ``ValueError`` in ``add``. Not with ``optimize_memory_usage``.
     :param frames_first: Whether these frames are stacked on the first axis (True) or the last one;
-        None to find out from the space and the transitions. An algorithm takes it from
-        ``VecFrameStack``.
+        None to find out from the space and the transitions. An algorithm passes the axis that its
+        ``VecFrameStack`` uses.
     :param storage_dir: Keep observations in files of this folder, for buffers larger than memory.
         The files have no names, and are deleted with the buffer. None keeps them in memory.
     :param info_keys: Keys of the environments' ``infos`` whose values are stored and come back as
         ``batch.infos[key]``, of shape (B, ...). Shape and type are those of the first value;
         floats are stored as float32.
-    :param prioritization: The other arguments are the options of prioritization, which
-        ``sb3_per.options.PrioritizationOptions`` explains. They can be read as attributes; only
-        ``beta`` can be set. An algorithm changes it during training.
+    :param prioritization: How TD errors become probabilities. This and the arguments after it are
+        the options of ``sb3_per.options.PrioritizationOptions``, which explains them. They can be
+        read as attributes; only ``beta`` can be set. An algorithm changes it during training.
     :raises ValueError: for an option out of its range.
     """
 
@@ -318,7 +323,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         self._insert_row(row)
 
     def _insert_row(self, row: int) -> None:
-        """Let the sampler know of a row that was stored."""
+        """Insert a stored row into the sampler, and remove the write head if it cannot be read."""
         self.sampler.insert(self.slots_of(row))
         if self.excluded_row is not None:
             self.sampler.remove(self.slots_of(self.excluded_row))
@@ -396,8 +401,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
 
         If a slot occurs twice, its last TD error counts. A stale TD error is dropped: its
         transition was overwritten after it was sampled, or the buffer was reset. If the new
-        transition has been sampled in the meantime, the update is applied to it: call
-        ``update_priorities`` after every ``sample``.
+        transition has been sampled in the meantime, the update is applied to it. So only one batch
+        may wait for its update: if two batches share a slot, the first update clears the mark.
 
         :param slots: The ``slots`` of a batch, shape (B,) or (B, 1), or any slots that hold a
             transition. TD errors of slots that cannot be sampled are ignored.

@@ -38,9 +38,9 @@ class SlotReplayBuffer(ReplayBuffer):
     """
     A ``ReplayBuffer`` whose transitions can be gathered by slot, for Dict observations, too.
 
-    SB3's buffer cannot do this, because it picks environments at random. Its hook ``_get_samples``
-    is kept: ``sample`` calls it with slots, which are rows if there is one environment. Override it
-    to change the transitions of a batch, with noise or other rewards, for example.
+    SB3's ``_get_samples`` picks environments at random, so it cannot read one transition. Here it
+    gets slots, which equal rows with one environment. Override it to change the transitions of a
+    batch: other rewards, for example.
 
     ``PrioritizedReplayBuffer`` explains the arguments.
     """
@@ -236,6 +236,7 @@ class SlotReplayBuffer(ReplayBuffer):
         if self.info_keys:
             raise ValueError(f"SB3's buffers have no infos, so info_keys={[*self.info_keys]} fail")
         rows, next_observations, next_rows = rows_in_order(buffer)
+        has_infos = getattr(buffer, "copy_info_dict", False)  # of hindsight replay
         for row, next_row in zip(rows, next_rows, strict=True):
             self.add(
                 _row(buffer.observations, row),
@@ -243,7 +244,14 @@ class SlotReplayBuffer(ReplayBuffer):
                 buffer.actions[row],
                 buffer.rewards[row],
                 buffer.dones[row],
-                [{"TimeLimit.truncated": timeout > 0} for timeout in buffer.timeouts[row]],
+                [
+                    {**info, "TimeLimit.truncated": timeout > 0}
+                    for info, timeout in zip(
+                        buffer.infos[row] if has_infos else [{}] * self.n_envs,  # type: ignore[attr-defined]  # it has them
+                        buffer.timeouts[row],
+                        strict=True,
+                    )
+                ],
             )
 
     def _put(self, store: Any, row: int, observations: Any) -> None:

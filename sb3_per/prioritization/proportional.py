@@ -189,10 +189,10 @@ class LossAdjusted(Proportional):
     LAP, loss-adjusted prioritized replay (Fujimoto et al. 2020, https://arxiv.org/abs/2007.06049,
     section 4): the priority is max(abs(TD error), threshold).
 
-    LAP needs a Huber loss with the same threshold, which the algorithms choose by themselves, and
-    no correction (beta 0). While abs(TD error) is below the threshold, the loss is quadratic and
-    sampling is uniform; above it, the loss is linear and sampling is prioritized. The paper uses
-    alpha 0.4.
+    LAP needs a Huber loss with the same threshold, which all algorithms without quantiles choose by
+    themselves, and no correction (beta 0). While abs(TD error) is below the threshold, the loss is
+    quadratic and sampling is uniform; above it, the loss is linear and sampling is prioritized. The
+    paper uses alpha 0.4.
 
     :param n_slots: Number of slots.
     :param threshold: Lower bound of priorities, and the threshold of the loss, > 0.
@@ -207,9 +207,8 @@ class LossAdjusted(Proportional):
         if clip is not None and clip <= threshold:
             rule = f"td_error_clip must be above LAP's threshold {threshold}, or left out"
             raise ValueError(f"{rule}, got {clip}")
-        # The smallest number above 0 changes no TD error that it is added to.
         initial_priority = max(threshold, options.get("initial_priority", 1.0))
-        options |= {"initial_priority": initial_priority, "eps": SMALLEST}
+        options |= {"initial_priority": initial_priority, "eps": 0.0}
         super().__init__(n_slots, **options)
         self.floor = float(threshold)
 

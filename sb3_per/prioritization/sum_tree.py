@@ -121,7 +121,8 @@ class SumTree:
 
 class SampledSlots(NamedTuple):
     """
-    The slots of one batch. A slot's probability is how often a batch holds it on average, over B.
+    A sampled batch: leaves of a tree, or the slots that they stand for. A probability is how often
+    a batch holds the slot on average, divided by B.
 
     The order of stratified slots is not random: shuffle a batch before you split it.
     """
