@@ -17,7 +17,7 @@ from stable_baselines3.common.buffers import (
 )
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.save_util import load_from_zip_file, save_to_pkl
-from stable_baselines3.common.vec_env import VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from sb3_per import (
     PERDQN,
@@ -27,6 +27,7 @@ from sb3_per import (
     PrioritizedReplayBuffer,
     save_buffer,
 )
+from sb3_per.envs import PointReach
 from sb3_per.options import LAP
 
 RANK = {"prioritization": "rank", "alpha": 0.7, "beta": (0.5, 1.0)}
@@ -192,7 +193,7 @@ def changed_options(buffer_of, model):
 
 
 def test_model_takes_the_options_of_another_buffer_but_keeps_its_beta(tmp_path):
-    other = make(options={**RANK, "beta": 0.1}, buffer_size=100).learn(60)
+    other = make(options={"alpha": 0.7, "beta": 0.1}, buffer_size=100).learn(60)
     model = make(options={"alpha": 0.9, "beta": (0.2, 0.8)})
 
     message = changed_options(other, model)
@@ -200,7 +201,6 @@ def test_model_takes_the_options_of_another_buffer_but_keeps_its_beta(tmp_path):
     assert "alpha" in message
     assert "buffer_size" in message
     assert "beta" not in message
-    assert model.replay_buffer_kwargs["prioritization"] == "rank"
     assert model.replay_buffer_kwargs["beta"] == (0.2, 0.8)
     assert model.learn(30).replay_buffer.beta == 0.8
     model.save(tmp_path / "model")
@@ -286,3 +286,51 @@ def test_set_env_and_predict():
     action, state = model.learn(30).predict(np.zeros((4, 3), np.float32), deterministic=True)
 
     assert (action.shape, state) == ((4,), None)
+
+
+def test_buffer_of_another_class_is_made_again_after_saving(tmp_path):
+    env = DummyVecEnv([PointReach])
+    space, actions = env.observation_space, env.action_space
+    hindsight = PrioritizedHerReplayBuffer(300, space, actions, env, "cpu", prioritization="lap")
+    model = PERSAC("MultiInputPolicy", env, buffer_size=300, device="cpu", learning_starts=100)
+
+    with pytest.warns(UserWarning, match="n_sampled_goal"):
+        model.use_replay_buffer(hindsight)
+    model.save(tmp_path / "model")
+
+    loaded = PERSAC.load(tmp_path / "model", env=env, device="cpu")
+    assert type(loaded.replay_buffer) is PrioritizedHerReplayBuffer
+
+
+@pytest.mark.parametrize(("prioritization", "beta"), [("lap", 0.0), ("proportional", (0.2, 0.9))])
+def test_beta_of_the_model_stays_with_the_same_prioritization_only(prioritization, beta):
+    model = make(options={"beta": (0.2, 0.9)})
+
+    with pytest.warns(UserWarning, match="options of the buffer"):
+        model.use_replay_buffer(
+            plain(
+                observation_space=model.observation_space,
+                action_space=model.action_space,
+                prioritization=prioritization,
+            )
+        )
+
+    assert model.replay_buffer_kwargs["beta"] == beta
+
+
+class WeakBuffer(PrioritizedReplayBuffer):
+    """Has alpha 0.1, whatever is given."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **{**kwargs, "alpha": 0.1})
+
+
+def test_options_of_a_buffer_of_the_users_own_class_are_those_that_it_has():
+    model = make()
+
+    with pytest.warns(UserWarning, match="alpha"):
+        model.use_replay_buffer(
+            WeakBuffer(150, model.observation_space, model.action_space, "cpu", gamma=model.gamma)
+        )
+
+    assert model.replay_buffer_kwargs["alpha"] == 0.1

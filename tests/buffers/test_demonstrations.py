@@ -533,7 +533,7 @@ def test_what_demonstrations_do_not_work_with_is_refused():
         make(space=image, n_stack=4),
         make(optimize_memory_usage=True, handle_timeout_termination=False),
     ):
-        with pytest.raises(ValueError, match="hindsight replay, n_stack and optimize_memory_usage"):
+        with pytest.raises(ValueError, match="demonstrations do not work with"):
             buffer.add_demonstrations(demonstrations(5))
         assert len(buffer) == buffer.n_demonstrations == 0
 
@@ -550,3 +550,31 @@ def test_what_demonstrations_do_not_work_with_is_refused():
 def test_options_out_of_range_are_refused(options, rule):
     with pytest.raises(ValueError, match=rule):
         make(**options)
+
+
+class OneArray(gym.Env):
+    """Returns the same array again and again, as some environments do."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float64)
+    action_space = spaces.Discrete(2)
+    place = np.zeros(1)
+
+    def reset(self, seed=None, options=None):
+        self.place[:] = 0
+        return self.place, {}
+
+    def step(self, action):
+        self.place += 1
+        return self.place, 1.0, False, False, {"cost": float(self.place[0])}
+
+
+def test_collect_copies_observations_and_returns_infos():
+    class Policy:
+        def predict(self, observation, deterministic=True):
+            return 0, None
+
+    found = collect(Policy(), OneArray(), 4, info_keys=["cost"])
+
+    assert found["observations"].ravel().tolist() == [0, 1, 2, 3]
+    assert found["next_observations"].ravel().tolist() == [1, 2, 3, 4]
+    assert found["infos"]["cost"].tolist() == [1, 2, 3, 4]
