@@ -24,9 +24,9 @@ class PERDQN(PrioritizedAlgorithm, DQN):
 
     Each gradient step samples a batch by priority, weights its Huber loss by the
     importance-sampling weights, and passes the new TD errors to the buffer. Everything else is as
-    in ``DQN``, with two exceptions. The buffer has its own random generator. The optimizer is
-    torch's fused Adam, which is the same formula, rounded differently; turn it off with
-    ``policy_kwargs=dict(optimizer_kwargs=dict(fused=False))``.
+    in ``DQN``, except: the buffer has its own random generator; TD errors that are not finite raise
+    an error; and the optimizer is torch's fused Adam, which is the same formula, rounded
+    differently (turn it off with ``policy_kwargs=dict(optimizer_kwargs=dict(fused=False))``).
 
     The arguments of ``DQN`` come first, in its order, and mean the same.
     ``replay_buffer_kwargs`` takes the options of ``PrioritizedReplayBuffer``, beta too. The default
