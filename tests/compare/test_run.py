@@ -1,5 +1,6 @@
 """Runs on this machine: finished, failed, killed, interrupted, continued."""
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -186,8 +187,11 @@ def test_interrupted_command_keeps_finished_runs_and_leaves_no_process(
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # A job in the background of a script inherits that Ctrl-C is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    with driver:
+    with driver, contextlib.ExitStack() as ended:
+        ended.callback(driver.kill)
         wait_until(lambda: len(list(folder.rglob(RESULT))) == 2 or driver.poll() is not None)
         wait_until(lambda: len(list(folder.rglob("0.monitor.csv"))) == 4)
         processes = descendants(driver.pid)
