@@ -46,9 +46,8 @@ def collect(
         step = observation, action, reward, next_observation, terminated, truncated
         steps.append((*step, {key: info[key] for key in info_keys}))
         observation = deepcopy(env.reset())[0] if terminated or truncated else next_observation
-    return {
-        name: _stacked([step[i] for step in steps]) for i, name in enumerate((*FIELDS, "infos"))
-    }
+    names = (*FIELDS, "infos") if info_keys else FIELDS
+    return {name: _stacked([step[i] for step in steps]) for i, name in enumerate(names)}
 
 
 def transitions_of(source: Any) -> Transitions:
