@@ -40,7 +40,7 @@ def continue_until_killed(model, folder, seconds):
 
 def main(folder, n_kills):
     warnings.simplefilter("error")  # such as that a checkpoint is damaged
-    th.set_num_threads(1)  # after a fork, several would wait for each other for ever
+    th.set_num_threads(1)  # after a fork, several would wait for each other without end
     moments = random.Random(0)
     model = make(kind=PERDQN, buffer_size=20_000, policy_kwargs={"net_arch": [64]}).learn(100)
     fill(model.replay_buffer, 20_000)
