@@ -28,6 +28,7 @@ class RankBased(TDErrorPrioritization):
         self._order = Ranking(n_slots)
         self.tree = SumTree(n_slots)
         self._n_weighted = 0  # how many ranks have a weight
+        self._new_priority = np.zeros(1)  # kept, since a new array takes time at each insertion
 
     def _weigh_ranks(self, n_ranks: int) -> None:
         """Give the first ranks their weights, and 0 to the others."""
@@ -46,8 +47,11 @@ class RankBased(TDErrorPrioritization):
         priority = self.largest_priority
         if self.new_priority == "max_stored":
             priority = self._order.largest_priority if len(self._order) else self.initial_priority
-        self._order.place(slots, np.full(len(slots), priority))
-        self._weigh_ranks(len(self._order))
+        self._new_priority[0] = priority
+        self._order.place(slots, self._new_priority)
+        n_ranks = len(self._order)
+        if n_ranks != self._n_weighted:  # not in a full buffer
+            self._weigh_ranks(n_ranks)
 
     def update(self, slots: IntArray, td_errors: FloatArray) -> None:
         """Set priorities from TD errors; if a slot occurs twice, the last one counts."""

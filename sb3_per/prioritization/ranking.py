@@ -9,8 +9,8 @@ from sb3_per._utils import kernel
 from sb3_per.prioritization.sum_tree import FloatArray, IntArray
 
 # Entries of a block, and of a block when the list is laid out again: space is left for inserts.
-WIDTH = 96
-FILL = 72
+WIDTH = 72
+FILL = 54
 # Neighbouring blocks whose entries are counted together: a rank is found by counting groups, then
 # blocks.
 GROUP = 128
