@@ -39,16 +39,17 @@ def kernel(function: Function) -> Function:
     """
     Compile a function with numba when it is first called, and keep the result on disk.
 
+    Dividing by zero gives infinity, as in NumPy: looking for zeros takes long to compile.
     If neither the package's folder nor the user's can be written (as in a container with a
     read-only file system), numba refuses to cache, and every process compiles the function.
     """
     from numba import njit  # not above: environments need no numba, which takes long to import
 
     try:
-        return cast(Function, njit(cache=True)(function))
+        return cast(Function, njit(cache=True, error_model="numpy")(function))
     except RuntimeError:  # "cannot cache function ...: no locator available"
         _warn_that_nothing_is_cached()
-        return cast(Function, njit(function))
+        return cast(Function, njit(error_model="numpy")(function))
 
 
 @cache

@@ -84,16 +84,20 @@ class Ranking:
         :param ranks: Ranks, shape (B,), from 0 for the largest priority to len(self) - 1.
         :return: Slots, shape (B,).
         """
-        return _slots_at(self._blocks, ranks)
+        slots = np.empty(len(ranks), dtype=np.int64)
+        _slots_at(self._blocks, ranks, slots)
+        return slots
 
     def ranks(self, slots: IntArray) -> IntArray:
         """Return the ranks of slots, shape (B,), from 0; -1 for a slot that is not in the order."""
-        return _ranks_of(self._blocks, slots)
+        ranks = np.empty(len(slots), dtype=np.int64)
+        _ranks_of(self._blocks, slots, ranks)
+        return ranks
 
     def entries(self) -> tuple[IntArray, FloatArray]:
         """Return all slots in order, and their priorities, both of shape (len(self),)."""
-        slots = np.empty(len(self), dtype=np.int32)
-        keys = _entries(self._blocks, slots)
+        keys, slots = np.empty(len(self)), np.empty(len(self), dtype=np.int32)
+        _entries(self._blocks, keys, slots)
         return slots.astype(np.int64), -keys
 
     def restore(self, slots: IntArray, priorities: FloatArray) -> None:
@@ -123,19 +127,19 @@ class Ranking:
 def _empty(n_slots: int) -> Blocks:
     """Return a list without entries."""
     n_blocks = 2 * -(-n_slots // WIDTH) + 16
-    blocks = Blocks(
+    firsts, state = np.zeros(n_blocks), np.zeros(2, dtype=np.int64)
+    firsts[0], state[N_BLOCKS] = -np.inf, 1
+    return Blocks(
         keys=np.zeros((n_blocks, WIDTH)),
         slots=np.zeros((n_blocks, WIDTH), dtype=np.int32),
         order=np.zeros(n_blocks, dtype=np.int32),
         positions=np.zeros(n_blocks, dtype=np.int32),
-        firsts=np.zeros(n_blocks),
+        firsts=firsts,
         counts=np.zeros(n_blocks, dtype=np.int32),
         groups=np.zeros(-(-n_blocks // GROUP), dtype=np.int32),
         block_of=np.zeros(n_slots, dtype=np.int32),
-        state=np.zeros(2, dtype=np.int64),
+        state=state,
     )
-    _lay_out(blocks, np.empty(0), np.empty(0, dtype=np.int32))
-    return blocks
 
 
 @kernel
@@ -157,16 +161,14 @@ def _lay_out(blocks: Blocks, keys: FloatArray, slots: NDArray[np.int32]) -> None
 
 
 @kernel
-def _entries(blocks: Blocks, slots: NDArray[np.int32]) -> FloatArray:
-    """Return all keys in order; fill in their slots, shape (n_entries,)."""
-    keys = np.empty(blocks.state[N_ENTRIES])
+def _entries(blocks: Blocks, keys: FloatArray, slots: NDArray[np.int32]) -> None:
+    """Fill in all keys in order, and their slots, shape (n_entries,) each."""
     n_done = 0
     for position in range(blocks.state[N_BLOCKS]):
         block = blocks.order[position]
         for i in range(blocks.counts[position]):
             keys[n_done], slots[n_done] = blocks.keys[block, i], blocks.slots[block, i]
             n_done += 1
-    return keys
 
 
 @kernel
@@ -209,8 +211,10 @@ def _put_in(blocks: Blocks, slot: int, key: float, position: int) -> None:
     """Insert a slot before all equal keys of the block at its position."""
     if blocks.counts[position] == WIDTH:
         if blocks.state[N_BLOCKS] == len(blocks.order):
-            slots = np.empty(blocks.state[N_ENTRIES], dtype=np.int32)
-            _lay_out(blocks, _entries(blocks, slots), slots)
+            n = blocks.state[N_ENTRIES]
+            keys, slots = np.empty(n), np.empty(n, dtype=np.int32)
+            _entries(blocks, keys, slots)
+            _lay_out(blocks, keys, slots)
         else:
             _split(blocks, position)
         position = _position_for(blocks, key)
@@ -279,8 +283,7 @@ def _place(blocks: Blocks, slots: IntArray, priorities: FloatArray) -> float:
 
 
 @kernel
-def _slots_at(blocks: Blocks, ranks: IntArray) -> IntArray:
-    slots = np.empty(len(ranks), dtype=np.int64)
+def _slots_at(blocks: Blocks, ranks: IntArray, slots: IntArray) -> None:
     for i in range(len(ranks)):
         # A rank may have gone since it was sampled, if another thread removes slots.
         rank, position = min(ranks[i], blocks.state[N_ENTRIES] - 1), 0
@@ -291,13 +294,12 @@ def _slots_at(blocks: Blocks, ranks: IntArray) -> IntArray:
             rank -= blocks.counts[position]
             position += 1
         slots[i] = blocks.slots[blocks.order[position], rank]
-    return slots
 
 
 @kernel
-def _ranks_of(blocks: Blocks, slots: IntArray) -> IntArray:
-    ranks = np.full(len(slots), -1, dtype=np.int64)
+def _ranks_of(blocks: Blocks, slots: IntArray, ranks: IntArray) -> None:
     for i in range(len(slots)):
+        ranks[i] = -1
         block = blocks.block_of[slots[i]] - 1
         if block < 0:
             continue
@@ -309,4 +311,3 @@ def _ranks_of(blocks: Blocks, slots: IntArray) -> IntArray:
         for before in range(position // GROUP * GROUP, position):
             rank += blocks.counts[before]
         ranks[i] = rank
-    return ranks

@@ -18,7 +18,6 @@ from sb3_per.prioritization.sum_tree import (
     IntArray,
     SampledSlots,
     SamplingScheme,
-    SumTree,
 )
 
 PRIORITIZATIONS: dict[str, Callable[..., Prioritization]] = {
@@ -143,16 +142,12 @@ class PrioritizedSampler:
         n_asked = max(n_prioritized, 1)
         sampled = self._sample_by_priority(n_asked, uniforms[batch_size - n_asked : batch_size])
         by_uniform = uniform.sample(uniforms[:n_uniform], self.scheme.stratified)
-        probabilities = np.empty(batch_size)
-        slots = _mix(
-            (sampled.slots[:n_prioritized], by_uniform),
-            (sampled.probabilities[:n_prioritized], self.prioritization.probabilities(by_uniform)),
-            share,
-            self.n_sampleable,
-            probabilities,
-        )
-        smallest_of_all = share / self.n_sampleable + (1 - share) * sampled.smallest_probability
-        return SampledSlots(slots, probabilities, smallest_of_all)
+        slots = np.concatenate([sampled.slots[:n_prioritized], by_uniform])
+        of_uniform = self.prioritization.probabilities(by_uniform)
+        by_priority = np.concatenate([sampled.probabilities[:n_prioritized], of_uniform])
+        floor = share / self.n_sampleable
+        smallest_of_all = floor + (1 - share) * sampled.smallest_probability
+        return SampledSlots(slots, floor + (1 - share) * by_priority, smallest_of_all)
 
     def _sample_with_demonstrations(self, batch_size: int) -> SampledSlots:
         """Sample a share of the batch uniformly from demonstrations; see ``_sample_mixture``."""
@@ -160,7 +155,8 @@ class PrioritizedSampler:
         n_demonstrations = min(int(share * batch_size + self.generator.random()), batch_size)
         n_others = batch_size - n_demonstrations
         uniforms = self.generator.random(n_demonstrations)
-        chosen = _sample_first(self.n_demonstrations, uniforms, self.scheme.stratified)
+        chosen = np.empty(n_demonstrations, dtype=np.int64)
+        _sample_first(self.n_demonstrations, uniforms, self.scheme.stratified, chosen)
         others = self._sample_all(max(n_others, 1))
         slots = np.concatenate([others.slots[:n_others], chosen])
         by_base = np.concatenate(
@@ -276,7 +272,8 @@ class UniformSlots:
         :param stratified: One sample from each of B equal parts, or independent samples.
         """
         end, missing = self._set
-        slots = _sample_first(end - len(missing), uniforms, stratified)
+        slots = np.empty(len(uniforms), dtype=np.int64)
+        _sample_first(end - len(missing), uniforms, stratified, slots)
         if len(missing) > 0:  # so far these are the numbers of present slots: skip missing ones
             n_before = missing - np.arange(len(missing))  # present slots before each missing one
             slots += np.searchsorted(n_before, slots, side="right")
@@ -291,11 +288,6 @@ def warm_up(kind: str, scheme: SamplingScheme, with_extremes: bool, with_share: 
     Otherwise the first training steps would wait for the compiler.
     """
     started = time.monotonic()
-    # The callees before the functions that call them: the other way round, numba's cache returns a
-    # find_leaves that cannot return its array.
-    tree = SumTree(9)
-    tree.set(np.arange(9), np.ones(9))
-    tree.find(np.array([tree.total / 2]))
     options = PrioritizationOptions(
         kind,
         stratified=scheme.stratified,
@@ -351,44 +343,13 @@ def _mark_updated(flags: Flags, slots: IntArray, is_current: NDArray[np.bool_]) 
 
 
 @kernel
-def _sample_first(n: int, uniforms: FloatArray, stratified: bool) -> IntArray:
-    """Return uniform samples of the first ``n`` slots, as a tree of ``n`` ones would give them."""
-    slots = np.empty(len(uniforms), dtype=np.int64)
+def _sample_first(n: int, uniforms: FloatArray, stratified: bool, slots: IntArray) -> None:
+    """Fill in uniform samples of the first ``n`` slots, as a tree of ``n`` ones would give them."""
     for i in range(len(uniforms)):
         mass = (i + uniforms[i]) * (n / len(uniforms)) if stratified else uniforms[i] * n
         slots[i] = min(int(mass), n - 1)
-    return slots
 
 
-@kernel
-def _mix(
-    slots: tuple[IntArray, IntArray],
-    probabilities: tuple[FloatArray, FloatArray],
-    share: float,
-    n_sampleable: int,
-    mixture: FloatArray,
-) -> IntArray:
-    """
-    Join slots that were sampled by priority with those that were sampled uniformly.
-
-    :param slots: Shapes (n,) and (m,).
-    :param probabilities: P(i) by priority of each of them, shapes (n,) and (m,).
-    :param share: The probability of a uniform sample, in (0, 1].
-    :param n_sampleable: N.
-    :param mixture: Filled with share / N + (1 - share) P(i), shape (n + m,).
-    :return: All slots, shape (n + m,).
-    """
-    n = len(slots[0])
-    n_all = n + len(slots[1])
-    all_slots = np.empty(n_all, dtype=np.int64)
-    for i in range(n_all):
-        all_slots[i] = slots[0][i] if i < n else slots[1][i - n]
-        by_priority = probabilities[0][i] if i < n else probabilities[1][i - n]
-        mixture[i] = share / n_sampleable + (1 - share) * by_priority
-    return all_slots
-
-
-@kernel
 def importance_weights(
     probabilities: FloatArray, reference: float, beta: float
 ) -> NDArray[np.float32]:
@@ -402,11 +363,18 @@ def importance_weights(
     :param beta: 0 for no correction, 1 for full correction.
     :return: Weights, shape (B, 1).
     """
+    weights = np.empty((len(probabilities), 1), dtype=np.float32)
+    _weigh(probabilities, reference, beta, weights)
+    return weights
+
+
+@kernel
+def _weigh(
+    probabilities: FloatArray, reference: float, beta: float, weights: NDArray[np.float32]
+) -> None:
     if reference == 0.0:
         reference = np.inf
         for i in range(len(probabilities)):
             reference = min(reference, probabilities[i])
-    weights = np.empty((len(probabilities), 1), dtype=np.float32)
     for i in range(len(probabilities)):
         weights[i, 0] = (reference / probabilities[i]) ** beta
-    return weights

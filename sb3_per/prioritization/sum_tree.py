@@ -105,7 +105,9 @@ class SumTree:
         :param masses: Positions on the mass line, in [0, total], shape (B,).
         :return: Leaf numbers, shape (B,).
         """
-        return find_leaves(self.nodes, self.starts, masses)
+        leaves = np.zeros(len(masses), dtype=np.int64)
+        find_leaves(self.nodes, self.starts, masses.copy(), leaves)
+        return leaves
 
     def clear(self) -> None:
         """Set every weight to 0."""
@@ -181,20 +183,16 @@ class SamplingScheme(NamedTuple):
         :param with_smallest: Whether to find the smallest probability of all leaves as well.
         """
         lightest = tree.smallest() if with_smallest else np.nan
+        leaves, probabilities = np.zeros(batch_size, dtype=np.int64), np.empty(batch_size)
         if self.replacement:
-            probabilities = np.empty(batch_size)
-            leaves = _sample(tree.nodes, tree.starts, uniforms, self.stratified, probabilities)
+            _sample(tree.nodes, tree.starts, uniforms, self.stratified, leaves, probabilities)
             smallest = lightest / tree.total
         elif self.stratified:
-            rates = np.empty(1)
-            leaves = _take_systematic(tree.nodes, tree.starts, batch_size, uniforms[0], rates)
-            rate = float(rates[0])
+            rate = _take_systematic(tree.nodes, tree.starts, uniforms[0], leaves)
             probabilities = np.minimum(rate * tree.get(leaves), 1.0) / batch_size
             smallest = min(rate * lightest, 1.0) / batch_size
         else:
-            taus, positions, waits = np.empty(1), uniforms[:batch_size], uniforms[batch_size:]
-            leaves = _take_one_by_one(tree.nodes, tree.starts, positions, waits, taus)
-            tau = float(taus[0])
+            tau = _take_one_by_one(tree.nodes, tree.starts, uniforms, leaves)
             probabilities = -np.expm1(-tau * tree.get(leaves)) / batch_size
             smallest = float(-np.expm1(-tau * lightest)) / batch_size
         return SampledSlots(leaves, probabilities, smallest)
@@ -266,36 +264,37 @@ def set_leaves(nodes: FloatArray, starts: IntArray, leaves: IntArray, weights: F
 
 
 @kernel
-def find_leaves(nodes: FloatArray, starts: IntArray, masses: FloatArray) -> IntArray:
-    """Return the leaf under each mass; see ``SumTree.find``."""
-    found = np.zeros(len(masses), dtype=np.int64)
-    left_over = masses.copy()
-    bits = nodes.view(np.int64)
-    touched = 0
+def find_leaves(nodes: FloatArray, starts: IntArray, masses: FloatArray, found: IntArray) -> None:
+    """
+    Find the leaf under each mass; see ``SumTree.find``.
+
+    :param masses: Overwritten by what is left of the masses below each node on the way.
+    :param found: Zeros, overwritten by the leaves.
+    """
+    touched = 0.0
     # All masses go down one level together. The first loop only touches what the second loop reads:
     # its reads do not wait for each other, so their cache misses overlap (twice as fast at a
     # million leaves). All children are read, since the processor cannot predict where to stop.
     for level in range(len(starts)):
         for i in range(len(masses)):
-            touched |= bits[starts[level] + found[i] * FANOUT]
+            touched += nodes[starts[level] + found[i] * FANOUT]
         for i in range(len(masses)):
             first_child = starts[level] + found[i] * FANOUT
             running, below, n_below = 0.0, 0.0, 0
             for child in range(first_child, first_child + FANOUT):
                 running += nodes[child]
-                is_below = running <= left_over[i]
+                is_below = running <= masses[i]
                 n_below += is_below
                 below = running if is_below else below
-            left_over[i] -= below
+            masses[i] -= below
             if n_below == FANOUT:  # at or beyond the total: the last child with weight, all the way
-                left_over[i] = np.inf
+                masses[i] = np.inf
                 n_below = FANOUT - 1
                 while nodes[first_child + n_below] == 0.0:
                     n_below -= 1
             found[i] = found[i] * FANOUT + n_below
-    if touched < 0:  # never, but without a use of it the compiler would drop the first loop
+    if touched < 0.0:  # never, but without a use of it the compiler would drop the first loop
         raise AssertionError
-    return found
 
 
 @kernel
@@ -325,38 +324,33 @@ def _sample(
     starts: IntArray,
     uniforms: FloatArray,
     stratified: bool,
+    leaves: IntArray,
     probabilities: FloatArray,
-) -> IntArray:
-    """Return leaves, one from each stratum or independent; fill in their probabilities."""
-    n_samples, total = len(uniforms), total_of(nodes)
-    masses = np.empty(n_samples)
+) -> None:
+    """Fill in leaves, one from each stratum or independent, and their probabilities."""
+    n_samples, total, masses = len(uniforms), total_of(nodes), probabilities
     for i in range(n_samples):
         masses[i] = (i + uniforms[i]) * (total / n_samples) if stratified else uniforms[i] * total
-    leaves = find_leaves(nodes, starts, masses)
+    find_leaves(nodes, starts, masses, leaves)
     for i in range(n_samples):
         probabilities[i] = nodes[starts[-1] + leaves[i]] / total
-    return leaves
 
 
 @kernel
-def _take_systematic(
-    nodes: FloatArray, starts: IntArray, n_samples: int, offset: float, rates: FloatArray
-) -> IntArray:
-    """Return distinct leaves at equal distances; fill in the factor c of ``SamplingScheme``."""
+def _take_systematic(nodes: FloatArray, starts: IntArray, offset: float, taken: IntArray) -> float:
+    """Fill in distinct leaves at equal distances; return the factor c of ``SamplingScheme``."""
     # Equal distances always hit a leaf that fills a whole stratum, perhaps twice. Such leaves are
     # taken first and set to 0, and the other leaves are sampled from the new total. At the end, all
     # weights are restored.
-    taken = np.empty(n_samples, dtype=np.int64)
-    weights = np.empty(n_samples)
-    n_taken = 0
-    rates[0] = np.inf
-    while n_taken < n_samples:
-        n_left = n_samples - n_taken
+    weights = np.empty(len(taken))
+    n_taken, rate = 0, np.inf
+    while n_taken < len(taken):
+        n_left = len(taken) - n_taken
         total = total_of(nodes)
-        masses = np.empty(n_left)
+        masses, found = np.empty(n_left), np.zeros(n_left, dtype=np.int64)
         for i in range(n_left):
             masses[i] = (i + offset) * (total / n_left)
-        found = find_leaves(nodes, starts, masses)
+        find_leaves(nodes, starts, masses, found)
         n_certain = 0
         for i in range(n_left):
             weight = nodes[starts[-1] + found[i]]
@@ -369,29 +363,28 @@ def _take_systematic(
         if n_certain == 0:
             for i in range(n_left):  # a slice would take seconds to compile
                 taken[n_taken + i] = found[i]
-            rates[0] = n_left / total
+            rate = n_left / total
             break
         set_leaves(nodes, starts, taken[n_taken : n_taken + n_certain], np.zeros(n_certain))
         n_taken += n_certain
     set_leaves(nodes, starts, taken[:n_taken], weights[:n_taken])
-    return taken
+    return rate
 
 
 @kernel
 def _take_one_by_one(
-    nodes: FloatArray, starts: IntArray, positions: FloatArray, waits: FloatArray, taus: FloatArray
-) -> IntArray:
-    """Return distinct leaves, each sampled from what is left; fill in tau of ``SamplingScheme``."""
-    taken = np.empty(len(positions), dtype=np.int64)
-    weights = np.empty(len(positions))
+    nodes: FloatArray, starts: IntArray, uniforms: FloatArray, taken: IntArray
+) -> float:
+    """Fill in distinct leaves, each sampled from what is left; return tau of ``SamplingScheme``."""
+    weights, nothing = np.empty(len(taken)), np.zeros(1)
+    positions, waits = uniforms[: len(taken)], uniforms[len(taken) :]
     tau = 0.0
-    for i in range(len(positions)):
+    for i in range(len(taken)):
         total = total_of(nodes)
         tau -= np.log1p(-waits[i]) / total
-        taken[i] = find_leaves(nodes, starts, positions[i : i + 1] * total)[0]
+        find_leaves(nodes, starts, positions[i : i + 1] * total, taken[i : i + 1])
         weights[i] = nodes[starts[-1] + taken[i]]
-        set_leaves(nodes, starts, taken[i : i + 1], np.zeros(1))
+        set_leaves(nodes, starts, taken[i : i + 1], nothing)
     rest = total_of(nodes)
-    taus[0] = tau - np.log1p(-waits[-1]) / rest if rest > 0.0 else np.inf
     set_leaves(nodes, starts, taken, weights)
-    return taken
+    return tau - np.log1p(-waits[-1]) / rest if rest > 0.0 else np.inf
