@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, Protocol
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
 from sb3_per._utils import kernel, require_number
 from sb3_per.options import LARGEST_TD_ERROR, SMALLEST
@@ -67,6 +67,7 @@ class Prioritization(Protocol):
 class TDErrorPrioritization:
     """
     Base of the prioritizations by TD error: it computes priorities and keeps the largest one.
+    ``Prioritization`` says what their methods do.
 
     Invariant: ``largest_priority`` is the largest priority given since the last ``clear``,
     including the initial priority. The options are those of ``PrioritizationOptions``, which has
@@ -104,15 +105,11 @@ class TDErrorPrioritization:
         return powers
 
     def stored_largest_priority(self, state: Mapping[str, Any]) -> float:
-        """
-        Return the largest priority of a stored state.
-
-        :raises ValueError: for a number that cannot be the largest priority.
-        """
-        value = state.get("largest_priority")
+        """Return the largest priority of a stored state, or raise ValueError."""
+        value: Any = state.get("largest_priority")
         high = max(self.initial_priority, 2 * LARGEST_TD_ERROR)
         require_number("stored largest_priority", value, self.initial_priority, high)
-        return float(value)  # type: ignore[arg-type]  # it is a number
+        return float(value)
 
 
 class Proportional(TDErrorPrioritization):
@@ -122,7 +119,6 @@ class Proportional(TDErrorPrioritization):
 
     Invariant: the leaf of an inserted slot holds priority^alpha, and every other leaf exactly 0.
 
-    :param n_slots: Number of slots.
     :param options: As for ``TDErrorPrioritization``.
     """
 
@@ -140,40 +136,26 @@ class Proportional(TDErrorPrioritization):
         self.tree.set(slots, self._new_weight)
 
     def update(self, slots: IntArray, td_errors: FloatArray) -> None:
-        """Set priorities from TD errors; if a slot occurs twice, the last one counts."""
         self.tree.set(slots, self.priorities_of(td_errors, self.alpha))
 
     def remove(self, slots: IntArray) -> None:
-        """Keep slots from being sampled until they are inserted again."""
         self.tree.set(slots, np.zeros(1))
 
     def clear(self) -> None:
-        """Forget all priorities, including the largest one."""
         self.tree.clear()
         self.largest_priority = self.initial_priority
 
     def probabilities(self, slots: IntArray) -> FloatArray:
-        """Return P(i) of slots, shape (n,), for one sample; 0 for slots that are not inserted."""
         return self.tree.get(slots) / (self.tree.total or 1.0)
 
     def slots_at(self, leaves: IntArray) -> IntArray:
-        """Return the leaves themselves."""
         return leaves
 
     def state(self) -> dict[str, Any]:
-        """Return what ``restore`` needs: the leaves up to the last one above 0, as a view."""
-        leaves = self.tree.leaf_weights
-        inserted = np.flatnonzero(leaves)
-        n_leaves = inserted[-1] + 1 if len(inserted) else 0
-        return {"largest_priority": self.largest_priority, "leaves": leaves[:n_leaves]}
+        leaves = np.trim_zeros(self.tree.leaf_weights, "b")
+        return {"largest_priority": self.largest_priority, "leaves": leaves}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """
-        Continue from a state of the same class with the same options.
-
-        :raises ValueError: before anything has changed, for too many leaves, leaves out of range,
-            and an impossible largest priority.
-        """
         largest_priority = self.stored_largest_priority(state)
         leaves = stored_array(state, "leaves", np.float64, self.tree.n_leaves)
         bound = largest_priority**self.alpha * (1 + 1e-9)  # powers round
@@ -194,7 +176,6 @@ class LossAdjusted(Proportional):
     quadratic and sampling is uniform; above it, the loss is linear and sampling is prioritized. The
     paper uses alpha 0.4.
 
-    :param n_slots: Number of slots.
     :param threshold: Lower bound of priorities, and the threshold of the loss, > 0.
     :param options: As for ``Proportional``. ``eps`` has no effect here, so any value except the
         default raises an error. ``td_error_clip`` must be above the threshold.
@@ -223,21 +204,14 @@ def refuse_eps(name: str, options: Mapping[str, Any]) -> None:
         raise ValueError(f"{rule}, got {eps}")
 
 
-def stored_array(state: Mapping[str, Any], name: str, dtype: DTypeLike, most: int) -> NDArray[Any]:
-    """
-    Return an array of a stored state; kernels read it without checks of bounds.
-
-    :param dtype: The type that its numbers must have.
-    :param most: How many numbers it may hold.
-    :raises ValueError: if it is missing, has another type, more than one axis, or too many numbers.
-    """
+def stored_array(state: Mapping[str, Any], name: str, dtype: DTypeLike, most: int) -> Any:
+    """Return a stored array of at most so many numbers; kernels read it without checks."""
     array: Any = state.get(name)
     is_array = isinstance(array, np.ndarray) and array.dtype == dtype and array.ndim == 1
     if not is_array or len(array) > most:
         rule = f"stored {name} must be at most {most} numbers of type {np.dtype(dtype)} on one axis"
         raise ValueError(f"{rule}, got {array!r}")
-    kept: NDArray[Any] = array
-    return kept
+    return array
 
 
 @kernel

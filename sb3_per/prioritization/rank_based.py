@@ -17,7 +17,6 @@ class RankBased(TDErrorPrioritization):
     Invariant: leaf r - 1 of the tree holds r^-alpha for each rank r in use, and exactly 0 for the
     others. So ranks are sampled from the tree, and the ranking turns them into slots.
 
-    :param n_slots: Number of slots.
     :param options: As for ``TDErrorPrioritization``. ``eps`` cannot affect ranks, so any value
         except the default raises an error. TD errors beyond ``td_error_clip`` tie.
     """
@@ -54,34 +53,28 @@ class RankBased(TDErrorPrioritization):
             self._weigh_ranks(n_ranks)
 
     def update(self, slots: IntArray, td_errors: FloatArray) -> None:
-        """Set priorities from TD errors; if a slot occurs twice, the last one counts."""
         self._order.place(slots, self.priorities_of(td_errors))
 
     def remove(self, slots: IntArray) -> None:
-        """Keep slots from being sampled until they are inserted again."""
         n_removed = int(np.count_nonzero(self._order.ranks(slots) >= 0))
         # First the weights: another thread must not sample a rank that nothing has.
         self._weigh_ranks(len(self._order) - n_removed)
         self._order.remove(slots)
 
     def clear(self) -> None:
-        """Forget all priorities, including the largest one."""
         self.tree.clear()
         self._order.clear()
         self._n_weighted = 0
         self.largest_priority = self.initial_priority
 
     def probabilities(self, slots: IntArray) -> FloatArray:
-        """Return P(i) of slots, shape (n,), for one sample; 0 for slots that are not inserted."""
         ranks = self._order.ranks(slots)
         return np.where(ranks >= 0, self.tree.get(ranks), 0.0) / (self.tree.total or 1.0)
 
     def slots_at(self, leaves: IntArray) -> IntArray:
-        """Return the slots at ranks, shape (B,), which are the leaves of the tree."""
         return self._order.at(leaves)
 
     def state(self) -> dict[str, Any]:
-        """Return what ``restore`` needs: slots by rank, their priorities and leaves."""
         slots, priorities = self._order.entries()
         return {
             "largest_priority": self.largest_priority,
@@ -92,12 +85,6 @@ class RankBased(TDErrorPrioritization):
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """
-        Continue from a state of the same class with the same options.
-
-        :raises ValueError: before anything has changed, for slots, priorities or leaves that
-            ``state`` cannot have returned.
-        """
         largest_priority = self.stored_largest_priority(state)
         n_slots = self.tree.n_leaves
         slots = stored_array(state, "slots", np.int64, n_slots)

@@ -49,8 +49,6 @@ class Ranking:
     """
 
     def __init__(self, n_slots: int) -> None:
-        if n_slots >= 2**31:
-            raise ValueError(f"ranks need a buffer of fewer than 2^31 slots, got {n_slots}")
         self.n_slots = n_slots
         self._blocks = _empty(n_slots)
 
@@ -78,12 +76,7 @@ class Ranking:
         _remove(self._blocks, slots)
 
     def at(self, ranks: IntArray) -> IntArray:
-        """
-        Return the slots at ranks.
-
-        :param ranks: Ranks, shape (B,), from 0 for the largest priority to len(self) - 1.
-        :return: Slots, shape (B,).
-        """
+        """Return the slots at ranks, shape (B,), from 0 for the largest priority."""
         slots = np.empty(len(ranks), dtype=np.int64)
         _slots_at(self._blocks, ranks, slots)
         return slots

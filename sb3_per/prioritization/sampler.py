@@ -46,10 +46,6 @@ class PrioritizedSampler:
 
     Invariant: a slot can be sampled from ``insert`` until ``remove`` or ``clear``, and never
     otherwise. The caller has checked the arguments.
-
-    :param n_slots: Number of slots.
-    :param options: The options.
-    :param generator: The random generator.
     """
 
     def __init__(
@@ -201,8 +197,7 @@ class PrioritizedSampler:
 
     def stored_flags(self) -> Flags:
         """Return the flags up to the last slot that has one, to be stored."""
-        known = np.flatnonzero(self.flags)
-        return self.flags[: known[-1] + 1 if len(known) else 0]
+        return np.trim_zeros(self.flags, "b")
 
     def restore(self, state: dict[str, Any], flags: Flags) -> None:
         """

@@ -1,16 +1,14 @@
 """A sum tree whose nodes have eight children, and the four ways to sample a batch from it."""
 
-import math
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from sb3_per._utils import kernel
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-Number = TypeVar("Number", bound=np.number)
 
 # Eight float64 fill one 64-byte cache line: a level costs one cache miss, and a million leaves need
 # seven levels, not twenty.
@@ -32,13 +30,14 @@ class SumTree:
     def __init__(self, n_leaves: int) -> None:
         self.n_leaves = n_leaves
         self.starts = _level_starts(n_leaves)
-        self.nodes = zeros_on_cache_lines((self.starts[-1] + _round_up(n_leaves),), np.float64)
+        self.nodes = _zeros_on_cache_lines(self.starts[-1] + _round_up(n_leaves))
         # The smallest and the largest weight below every inner node; None before `track`.
         self._extremes: tuple[FloatArray, FloatArray] | None = None
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        self.nodes = on_cache_lines(self.nodes)  # a pickle does not keep them there
+        self.nodes = _zeros_on_cache_lines(len(self.nodes))  # a pickle does not keep them there
+        self.nodes[:] = state["nodes"]
 
     @property
     def total(self) -> float:
@@ -47,19 +46,17 @@ class SumTree:
 
     @property
     def leaf_weights(self) -> FloatArray:
-        """Return the weights of all leaves, shape (n_leaves,), as a read-only view."""
-        view = self.nodes[self.starts[-1] :][: self.n_leaves]
-        view.flags.writeable = False
-        return view
+        """Return the weights of all leaves, shape (n_leaves,), as a view."""
+        return self.nodes[self.starts[-1] :][: self.n_leaves]
 
     def smallest(self) -> float:
         """Return the smallest weight above 0, or infinity if there is none; see ``track``."""
-        top = self._top(self.track()[0])
+        top = self.track()[0][:FANOUT]
         return float(np.min(top, where=top > 0, initial=np.inf))
 
     def largest(self) -> float:
         """Return the largest weight, or 0 if there is none; see ``track``."""
-        return float(np.max(self._top(self.track()[1])))
+        return float(np.max(self.track()[1][:FANOUT]))
 
     def track(self) -> tuple[FloatArray, FloatArray]:
         """
@@ -77,11 +74,7 @@ class SumTree:
         return self._extremes
 
     def get(self, leaves: IntArray) -> FloatArray:
-        """
-        Return the weights of leaves, shape (B,).
-
-        :param leaves: Leaf numbers, shape (B,).
-        """
+        """Return the weights of leaves, shape (B,)."""
         return self.leaf_weights[leaves]
 
     def set(self, leaves: IntArray, weights: FloatArray) -> None:
@@ -112,13 +105,7 @@ class SumTree:
     def clear(self) -> None:
         """Set every weight to 0."""
         self.nodes[:] = 0.0
-        if self._extremes is not None:
-            self._extremes[0][:] = np.inf
-            self._extremes[1][:] = 0.0
-
-    def _top(self, extremes: FloatArray) -> FloatArray:
-        # A tree of one level has no inner nodes: its leaves are the top.
-        return extremes[:FANOUT] if len(self.starts) > 1 else self.nodes[:FANOUT]
+        self._extremes = None
 
 
 class SampledSlots(NamedTuple):
@@ -202,29 +189,25 @@ def _round_up(n_nodes: int) -> int:
     return -(-n_nodes // FANOUT) * FANOUT
 
 
-def on_cache_lines(array: NDArray[Number]) -> NDArray[Number]:
+def _zeros_on_cache_lines(n_nodes: int) -> FloatArray:
     """
-    Return a copy that begins on a cache line.
+    Return zeros that begin on a cache line; the first write to a page takes its memory.
 
     NumPy's own arrays spread siblings over two lines, which takes three times as long.
     """
-    aligned = zeros_on_cache_lines(array.shape, array.dtype)
-    aligned[:] = array
-    return aligned
-
-
-def zeros_on_cache_lines(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-    """Return zeros that begin on a cache line; the first write to a page takes its memory."""
-    n_bytes = math.prod(map(int, shape)) * np.dtype(dtype).itemsize
-    padded = np.zeros(n_bytes + LINE, dtype=np.uint8)
-    first = -padded.ctypes.data % LINE
-    return padded[first : first + n_bytes].view(dtype).reshape(shape)
+    padded = np.zeros(n_nodes + FANOUT)
+    first = -padded.ctypes.data % LINE // padded.itemsize
+    return padded[first : first + n_nodes]
 
 
 def _level_starts(n_leaves: int) -> IntArray:
-    """Return where each level begins in the nodes: first the top (eight nodes), last the leaves."""
+    """
+    Return where each level begins in the nodes: first the top (eight nodes), last the leaves.
+
+    There are at least two levels, since only inner nodes have extremes.
+    """
     widths = [_round_up(n_leaves)]
-    while widths[-1] > FANOUT:
+    while widths[-1] > FANOUT or len(widths) == 1:
         widths.append(_round_up(widths[-1] // FANOUT))
     starts = np.cumsum([0, *widths[:0:-1]])
     return starts.astype(np.int64)
