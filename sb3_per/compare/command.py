@@ -43,7 +43,9 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("suite", nargs="?", type=Path, help="YAML file")
     run.add_argument("--env", help="without a YAML file: the environment")
     run.add_argument("--algos", nargs="+", help="its algorithms; the first one is the baseline")
-    run.add_argument("--steps", type=int, default=100_000, help="its steps (default: 100000)")
+    run.add_argument(
+        "--steps", type=int, default=100_000, help="its steps, a multiple of 20 (default: 100000)"
+    )
     run.add_argument("--seeds", type=int, help="number of seeds (default: the suite's, or 5)")
     run.add_argument("--jobs", type=int, help="runs at a time (default: 1; with Ray no limit)")
     run.add_argument("--out", type=Path, help="run folder (default: runs/NAME)")

@@ -1,7 +1,7 @@
 """The report of a comparison: one table, one figure, and the numbers of each run."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,6 @@ import matplotlib as mpl
 import matplotlib.style
 import numpy as np
 import pandas as pd
-from matplotlib import colormaps
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
@@ -88,7 +87,7 @@ def table_of_runs(results: Results) -> pd.DataFrame:
         steps, returns = _curve(result, environment)
         score = environment.score or Score(random=0, solved=1)
         scores = (returns - score.random) / (score.solved - score.random)
-        reached = math.nan if environment.threshold is None else math.inf
+        reached = math.nan
         if environment.threshold is not None:
             # Rounded, so that a mean of thresholds is one, however its episodes were added.
             hits = steps[np.round(returns - environment.threshold, 9) >= 0]
@@ -127,20 +126,20 @@ def table(suite: Suite, runs: pd.DataFrame) -> pd.DataFrame:
     for scope, environments in scopes.items():
         for variant in suite.variants:
             row: dict[str, object] = {"environment": scope, "variant": suite.label(variant)}
-            row |= _row(suite, runs, environments, variant, suite.baseline)
+            row |= _row(runs, environments, variant, suite.baseline)
             if len(environments) == 1:
                 row |= _pace(suite.environments[scope], _select(runs, variant, scope))
             rows.append(row)
         for name, pair in suite.contrasts.items():
             over = f"{suite.label(pair.variant)} over {suite.label(pair.over)}"
             label = f"{pair.label or name} ({over})"
-            row = _row(suite, runs, environments, pair.variant, pair.over)
+            row = _row(runs, environments, pair.variant, pair.over)
             rows.append({"environment": scope, "variant": label, **row, "final": "", "area": ""})
     return pd.DataFrame(rows, columns=COLUMNS).dropna(axis="columns", how="all").fillna("")
 
 
 def _row(
-    suite: Suite, runs: pd.DataFrame, environments: Sequence[str], variant: str, over: str
+    runs: pd.DataFrame, environments: Sequence[str], variant: str, over: str
 ) -> dict[str, object]:
     """Compare two variants, on the seeds that both have finished in all these environments."""
     both = [[_select(runs, name, each) for each in environments] for name in (variant, over)]
@@ -241,7 +240,9 @@ def write_figure(
         figure = Figure((scale * WIDTH, height), layout="constrained")
         panels = figure.subplots(n_rows, n_columns, squeeze=False).ravel()
         for panel, (name, title) in zip(panels, titles.items(), strict=False):
-            for variant, style in zip(shown, styles(len(shown)), strict=True):
+            for i, variant in enumerate(shown):
+                # The first colour and line are the baseline's.
+                style = {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i % len(DASHES)]}
                 draw_curves(panel, results, (variant, name), style, len(shown) <= MOST_BANDS)
             _dress(panel, title, suite.environments[name], 5 - n_columns)
         add_legend(figure, panels[0])
@@ -285,13 +286,6 @@ def save_figure(figure: Figure, file: Path) -> None:
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": file.stem}):
         metadata = {"Date": None} if file.suffix == ".svg" else {}
         figure.savefig(file, dpi=150, metadata=metadata)
-
-
-def styles(n: int) -> Iterator[dict[str, Any]]:
-    """Return colours and dashes of ``n`` curves; the first one is the baseline's."""
-    for index in range(n):
-        colour = COLOURS[index] if n <= len(COLOURS) else colormaps["turbo"](index / (n - 1))
-        yield {"color": colour, "linestyle": DASHES[index % len(DASHES)]}
 
 
 def draw_curves(

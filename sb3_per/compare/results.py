@@ -18,16 +18,11 @@ Result = dict[str, Any]
 
 
 class Results(NamedTuple):
-    """
-    What is known of a suite.
-
-    :param finished: The finished runs with their results.
-    :param missing: The runs that failed or were not made yet.
-    """
+    """What is known of a suite."""
 
     suite: Suite
     finished: list[tuple[Run, Result]]
-    missing: list[Run]
+    missing: list[Run]  # they failed or were not made yet
 
 
 def run_folder(folder: Path, run: Run) -> Path:
@@ -82,10 +77,9 @@ def read(path: Path) -> Results:
     if path.name.endswith(PACKED):
         return _unpacked(path)
     suite = load(path / SUITE)
-    found = {str(run): (run, read_result(path, run)) for run in runs_of(suite)}
-    finished = [(run, result) for run, result in found.values() if result is not None]
-    missing = [run for run, result in found.values() if result is None]
-    return Results(suite, finished, missing)
+    found = [(run, read_result(path, run)) for run in runs_of(suite)]
+    finished = [(run, result) for run, result in found if result is not None]
+    return Results(suite, finished, [run for run, result in found if result is None])
 
 
 def _unpacked(path: Path) -> Results:

@@ -17,14 +17,7 @@ from typing import Any, NamedTuple
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 
-from sb3_per.compare.results import (
-    OUTPUT,
-    RESULT,
-    SUITE,
-    read_result,
-    run_folder,
-    write_file,
-)
+from sb3_per.compare.results import OUTPUT, RESULT, SUITE, read_result, run_folder, write_file
 from sb3_per.compare.suite import Run, Suite, as_yaml, load, runs_of
 
 Finished = Generator[Run, None, None]
@@ -33,19 +26,12 @@ ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "MKL", "OPENBLAS", 
 
 
 class RayOptions(NamedTuple):
-    """
-    What Ray is told.
+    """How Ray makes runs."""
 
-    :param address: Address of the cluster; None starts Ray on this machine.
-    :param cpus: Ray's logical CPUs for each run.
-    :param gpus: Ray's logical GPUs for each run.
-    :param retries: How often Ray makes a run again if its process or node is lost.
-    """
-
-    address: str | None = None
-    cpus: float = 1
+    address: str | None = None  # of the cluster; None starts Ray on this machine
+    cpus: float = 1  # Ray's logical CPUs for each run
     gpus: float = 0
-    retries: int = 3
+    retries: int = 3  # how often Ray makes a run again if its process or node is lost
 
 
 def make_runs(
@@ -114,13 +100,12 @@ def check(runs: Sequence[Run]) -> None:
 
     :raises ValueError: with the errors of all models that cannot be built.
     """
-    first = {(run.variant, run.environment): run for run in reversed(runs)}
-    errors: dict[str, None] = {}
-    for run in reversed(first.values()):
+    errors = []
+    for run in {(run.variant, run.environment): run for run in runs}.values():
         try:
             _build(run)
         except Exception as error:
-            errors[f"{run.variant} in {run.environment}: {type(error).__name__}: {error}"] = None
+            errors.append(f"{run.variant} in {run.environment}: {type(error).__name__}: {error}")
     if errors:
         raise ValueError("\n  ".join(["these cannot be built:", *errors]))
 
@@ -151,7 +136,7 @@ def here(runs: Sequence[Run], folder: Path, device: str, jobs: int | None) -> Fi
     os.environ.update(ONE_THREAD)
     context = _context()
     waiting = deque(runs)
-    running: dict[int, tuple[Any, Run]] = {}
+    running: dict[Any, tuple[Any, Run]] = {}  # by what ``wait`` waits for
     try:
         while waiting or running:
             while waiting and len(running) < (jobs or 1):
@@ -160,7 +145,7 @@ def here(runs: Sequence[Run], folder: Path, device: str, jobs: int | None) -> Fi
                 process.start()
                 running[process.sentinel] = process, run
             for sentinel in wait(running):
-                process, run = running.pop(sentinel)  # type: ignore[arg-type]  # an int, as given
+                process, run = running.pop(sentinel)
                 process.join()
                 yield run
     finally:
@@ -189,10 +174,9 @@ def _train_alone(run: Run, folder: Path, device: str) -> None:
 
 def _end_with_parent() -> None:
     """End this process when its parent does: a killed command cannot stop its processes."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+    parent: Any = multiprocessing.parent_process()
+    parent.join()
+    os._exit(1)
 
 
 def on_ray(
@@ -205,10 +189,7 @@ def on_ray(
     """
     import ray
 
-    ray.init(
-        address=options.address or "local",
-        runtime_env={"env_vars": ONE_THREAD},
-    )
+    ray.init(address=options.address or "local", runtime_env={"env_vars": ONE_THREAD})
     try:
         task = ray.remote(train_away).options(
             num_cpus=options.cpus, num_gpus=options.gpus, max_retries=options.retries

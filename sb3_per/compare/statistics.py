@@ -11,15 +11,9 @@ FloatArray = NDArray[np.float64]
 
 # Scores of the runs in each environment, shape (n_runs,) each: the strata of the bootstrap.
 Strata = Sequence[FloatArray]
-# From strata, (..., n_runs) each, to values, (...,).
-Statistic = Callable[..., FloatArray]
 
 # In an environment; with fewer runs, resampling gives intervals that are far too narrow.
 LEAST_RUNS = 5
-
-_N_RESAMPLES = 5000
-_SEED = 0  # a report is a function of its results
-_CONFIDENCE = 0.95
 
 
 class Estimate(NamedTuple):
@@ -45,13 +39,10 @@ def band(curves: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
     """
     Return the interquartile mean over runs and the ends of its interval, shape (E,) each.
 
-    :param curves: A row for each run, shape (n_runs, E); with too few, the interval is NaN.
+    :param curves: A row for each run, shape (n_runs, E).
     """
-    middle = interquartile_mean(curves, axis=0)
-    if len(curves) < LEAST_RUNS:
-        unknown = np.full(middle.shape, np.nan)
-        return middle, unknown, unknown
-    return middle, *_interval([curves], interquartile_mean, axis=0)
+    low, high = _interval([curves], interquartile_mean, axis=0)
+    return interquartile_mean(curves, axis=0), low, high
 
 
 def pooled_mean(scores: Strata) -> Estimate:
@@ -85,8 +76,12 @@ def _improvement(scores: Strata, baseline: Strata) -> FloatArray:
     return shares
 
 
-def _estimate(statistic: Statistic, *groups: Strata) -> Estimate:
-    """Resample the runs within each environment: SciPy treats each as a separate sample."""
+def _estimate(statistic: Callable[..., FloatArray], *groups: Strata) -> Estimate:
+    """
+    Resample the runs within each environment: SciPy treats each as a separate sample.
+
+    :param statistic: From the groups, with resampled runs of shape (..., n_runs), to values (...,).
+    """
     value = float(statistic(*groups))
     flat = [runs for strata in groups for runs in strata]
     if any(len(runs) < LEAST_RUNS for runs in flat):
@@ -101,17 +96,16 @@ def _estimate(statistic: Statistic, *groups: Strata) -> Estimate:
 
 
 def _interval(
-    samples: Sequence[FloatArray], statistic: Statistic, axis: int
+    samples: Sequence[FloatArray], statistic: Callable[..., FloatArray], axis: int
 ) -> tuple[FloatArray, FloatArray]:
     interval = bootstrap(
         samples,
         statistic,
         axis=axis,
         vectorized=True,
-        n_resamples=_N_RESAMPLES,
-        confidence_level=_CONFIDENCE,
+        n_resamples=5000,
         method="percentile",
         batch=500,
-        rng=np.random.default_rng(_SEED),
+        rng=np.random.default_rng(0),  # a report is a function of its results
     ).confidence_interval
     return interval.low, interval.high

@@ -8,14 +8,7 @@ from typing import Annotated, Any, NamedTuple
 
 import gymnasium as gym
 import yaml
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    PositiveInt,
-    StringConstraints,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, StringConstraints, model_validator
 
 FINAL_EVALUATIONS = 3  # the last ones, whose mean is a run's final return
 N_EVALUATIONS = 20  # of a run that the command line describes
@@ -85,22 +78,20 @@ class Environment(Section):
     def _fill_in_rl_zoo(cls, values: Any) -> Any:
         if not isinstance(values, dict) or "rl_zoo_section" not in values:
             return values
-        rest = {key: value for key, value in values.items() if not key.startswith("rl_zoo_")}
-        file, name = values.get("rl_zoo_file", "dqn"), values["rl_zoo_section"]
+        rest = dict(values)
+        file, name = rest.pop("rl_zoo_file", "dqn"), rest.pop("rl_zoo_section")
         section = rl_zoo_sections(file).get(name)
         if section is None:
             raise ValueError(f"rl_zoo_section must be in RL-Zoo's {file}.yml, got {name!r}")
-        own = rest.get("hyperparameters", {})
-        if isinstance(own, dict):
-            rest["hyperparameters"] = merged(section, own)
+        rest["hyperparameters"] = merged(section, rest.get("hyperparameters") or {})
         return rest
 
     @model_validator(mode="after")
     def _check_evaluation(self) -> "Environment":
-        n_evaluations, rest = divmod(self.steps, self.evaluation.every)
-        if rest or n_evaluations < FINAL_EVALUATIONS:
+        every = self.evaluation.every
+        if self.steps % every or self.steps < FINAL_EVALUATIONS * every:
             rule = f"must divide steps ({self.steps}) into {FINAL_EVALUATIONS} parts or more"
-            raise ValueError(f"evaluation.every {rule}, got {self.evaluation.every}")
+            raise ValueError(f"evaluation.every {rule}, got {every}")
         return self
 
 
@@ -254,9 +245,7 @@ def rl_zoo_sections(file: str) -> dict[str, dict[str, Any]]:
 def load(path: Path) -> Suite:
     """Read a suite from a YAML file; the file's name is the default of its name."""
     values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    return Suite.model_validate(
-        {"name": path.stem, **values} if isinstance(values, dict) else values
-    )
+    return Suite.model_validate({"name": path.stem, **values})
 
 
 def as_yaml(suite: Suite) -> str:
@@ -272,8 +261,6 @@ def from_options(environment: str, algorithms: Sequence[str], steps: int, seeds:
     Hyperparameters are RL-Zoo's for the first algorithm (or for the one that it extends), if RL-Zoo
     has any for this environment.
     """
-    if steps % N_EVALUATIONS:
-        raise ValueError(f"--steps must be a multiple of {N_EVALUATIONS}, got {steps}")
     env = gym.make(environment)
     env.close()
     name = gym_id(environment)

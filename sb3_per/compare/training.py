@@ -6,7 +6,7 @@ import json
 import platform
 import time
 import traceback
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,9 @@ from sb3_per import zoo
 from sb3_per.compare.results import OUTPUT, RESULT, Result, run_folder, write_file
 from sb3_per.compare.suite import Run, gym_id
 
-PACKAGES = ("sb3-per", "stable-baselines3", "sb3-contrib", "rl-zoo3", "torch", "numpy", "numba")
-OF_ENVIRONMENTS = ("gymnasium", "Box2D", "MinAtar", "minigrid", "mujoco", "ale-py")
+# Packages whose versions a result notes: those of training, then those of environments.
+PACKAGES = ["sb3-per", "stable-baselines3", "sb3-contrib", "rl-zoo3", "torch", "numpy", "numba"]
+PACKAGES += ["gymnasium", "Box2D", "MinAtar", "minigrid", "mujoco", "ale-py"]
 
 
 def train(run: Run, folder: Path, device: str) -> None:
@@ -31,9 +32,6 @@ def train(run: Run, folder: Path, device: str) -> None:
     Train a run and write its result, which exists only if the run has finished.
 
     Everything that the run prints goes into its folder, an error's traceback included.
-
-    :param folder: The run folder of the suite.
-    :param device: torch's device.
     """
     place = run_folder(folder, run)
     place.mkdir(parents=True, exist_ok=True)
@@ -53,13 +51,7 @@ def _trained(run: Run, folder: Path, device: str) -> Result:
     # Adam's averages of a weight without gradients shrink until they are denormal, with which CPUs
     # are several times slower. Zeros lead to the same weights: Adam divides by its eps at least.
     th.set_flush_denormal(True)
-    try:
-        return _learned(manager_of(run, folder, device), run)
-    finally:
-        th.set_flush_denormal(False)
-
-
-def _learned(manager: Any, run: Run) -> Result:
+    manager = manager_of(run, folder, device)
     set_random_seed(run.seed)
     model, _ = manager.setup_experiment()
     before, after = _Clock(manager.eval_freq), _Clock(manager.eval_freq)
@@ -90,11 +82,9 @@ def _learned(manager: Any, run: Run) -> Result:
 
 def manager_of(run: Run, folder: Path, device: str) -> Any:
     """
-    Return RL-Zoo's manager of a run, as its ``train`` makes it.
+    Return RL-Zoo's manager of a run, whose folder exists, as RL-Zoo's ``train`` makes it.
 
     It seeds the environments of evaluations with the run's seed, too.
-
-    :param folder: The run folder of the suite, in which the run's own folder exists.
     """
     zoo.register()
     module = run.environment.rpartition(":")[0]
@@ -146,9 +136,7 @@ def _now() -> np.ndarray:
 
 def _versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
-    for package in (*PACKAGES, *OF_ENVIRONMENTS):
-        try:
+    for package in PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
     return found

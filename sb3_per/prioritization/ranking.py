@@ -42,8 +42,8 @@ class Ranking:
     Slots by descending priority: place, remove and look up by rank.
 
     Among equal priorities, the one placed last ranks first. A full block is split in two halves.
-    When all blocks are used up, the list is laid out again in O(n_slots); at least n_slots / 8
-    insertions come before that.
+    When all blocks are used up, the list is laid out again in O(n_slots), at most once in about
+    n_slots / 8 insertions.
 
     :param n_slots: Number of slots, fewer than 2^31.
     """

@@ -1,6 +1,6 @@
 """The paper's Figures 1 and 2: memory, learners, methods, and numbers to agree with."""
 
-from functools import cache, partial
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -10,7 +10,6 @@ from benchmarks.cliffwalk import __main__ as cliffwalk
 from benchmarks.cliffwalk import methods, networks
 from benchmarks.cliffwalk.learner import Learner
 from benchmarks.cliffwalk.walk import stored_transitions, transitions, true_values
-from sb3_per.prioritization.proportional import Proportional
 
 # Median, smallest and largest number of updates of 20 seeds in an independent simulation of the
 # same set-up (written without this library), tabular, n = 8.
@@ -93,13 +92,6 @@ def test_learning_is_gradient_descent_on_the_td_error(has_bias):
         assert pupil.values == pytest.approx(features @ weights)
 
 
-def test_initial_values_spread_by_a_tenth():
-    """Of a normal deviation over 20,000 values, four standard errors are 2 %."""
-    values = Learner(10_000, False, np.random.default_rng(0)).values
-
-    assert values.std() == pytest.approx(0.1, rel=0.02)
-
-
 def test_replay_stops_at_the_update_that_solves_the_task():
     random = np.random.default_rng(0)
     pupil = Learner(2, False, random)
@@ -154,42 +146,6 @@ def test_updates_agree_with_an_independent_simulation(method):
 def test_another_exponent_does_not_agree():
     assert not agrees(median_updates("proportional_alpha1.0"), REFERENCE["proportional_alpha0.6"])
     assert not agrees(median_updates("proportional_alpha0.6"), REFERENCE["rank_alpha0.7"])
-
-
-@pytest.mark.parametrize("method", ["proportional_alpha0.6", "rank_alpha0.7"])
-def test_prioritized_replay_needs_at_most_a_third_of_uniforms_updates(method):
-    assert median_updates(method) <= median_updates("uniform") / 3
-
-
-def test_new_transitions_with_hardly_any_weight_fail_that(monkeypatch):
-    """
-    1e-10 to the power of alpha: what prioritized replay does that forgets the exponent for new
-    transitions and lets them in at eps. Those it has drawn keep (1e-6)^0.6 = 2.5e-4 at the least.
-    """
-    third = int(median_updates("uniform") / 3)
-    bottom = partial(Proportional, alpha=0.6, initial_priority=1e-10)
-    bad = partial(methods.prioritized, prioritization=bottom)
-    monkeypatch.setitem(methods.METHODS, "bad", bad)
-    monkeypatch.setattr(methods, "MOST_UPDATES", third)
-
-    solved = [methods.updates_needed("tabular", "bad", 8, seed)[1] for seed in range(5)]
-
-    assert not any(solved)
-
-
-def test_methods_start_from_the_same_memory_and_values(monkeypatch):
-    starts = []
-    for name in ("one", "another"):
-        monkeypatch.setitem(
-            methods.METHODS, name, lambda pupil, kinds, _: starts.append((pupil.values, kinds))
-        )
-
-    for name, seed in (("one", 0), ("another", 0), ("another", 1)):
-        methods.updates_needed("tabular", name, 6, seed)
-
-    same, other = [all(map(np.array_equal, starts[0], start)) for start in starts[1:]]
-    assert same
-    assert not other
 
 
 def test_command_makes_missing_runs_and_prints_medians(tmp_path, capsys):

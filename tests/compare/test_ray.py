@@ -2,17 +2,17 @@
 
 import os
 import signal
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from processes import descendants, is_running, wait_until
+from interrupted import INTERRUPTIONS, check_interrupted_command
+from processes import descendants, wait_until
 from small_suite import ENVIRONMENT, of_environment, suite, values
 
 from sb3_per.compare.results import OUTPUT, RESULT, read, run_folder
 from sb3_per.compare.run import RayOptions, make_runs
-from sb3_per.compare.suite import Suite, as_yaml
+from sb3_per.compare.suite import Suite
 
 ray = pytest.importorskip("ray")
 pytestmark = [
@@ -25,7 +25,6 @@ pytestmark = [
 ]
 # Some ten seconds of training: long enough to be killed in the middle.
 TEN_SECONDS = {"steps": 9_000, "evaluation": {"every": 3_000, "episodes": 2}}
-MINUTES = {"steps": 900_000, "evaluation": {"every": 300_000, "episodes": 2}}
 
 
 @pytest.fixture
@@ -117,29 +116,6 @@ def test_lost_node_is_replaced_by_another(tmp_path, cluster):
     assert len(returns(tmp_path)) == 2
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "kill -9"])
+@pytest.mark.parametrize("how", INTERRUPTIONS)
 def test_interrupted_command_keeps_finished_runs_and_leaves_no_process(how, tmp_path):
-    scored = of_environment(**MINUTES, score={"random": 0.0, "solved": 1.0})
-    short = {**scored["environments"][ENVIRONMENT], "env_kwargs": {}}
-    short |= {"steps": 90, "evaluation": {"every": 30, "episodes": 2}}
-    scored["environments"] = {"CartPole-v1": short, **scored["environments"]}
-    file, folder = tmp_path / "small.yml", tmp_path / "runs"
-    file.write_text(as_yaml(Suite.model_validate({**scored, "seeds": 1})))
-    arguments = ["compare", "run", str(file), "--engine", "ray", "--out", str(folder)]
-    driver = subprocess.Popen(
-        [sys.executable, "-m", "sb3_per", *arguments],
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-    with driver:
-        wait_until(lambda: len(list(folder.rglob(RESULT))) == 2 or driver.poll() is not None)
-        processes = descendants(driver.pid)
-        os.kill(driver.pid, how)
-        _, said = driver.communicate(timeout=120)
-
-    if how == signal.SIGINT:
-        assert b"interrupted; the same command continues with the rest" in said
-    wait_until(lambda: not any(is_running(pid) for pid in processes))
-    results = read(folder)
-    assert [run.environment for run, _ in results.finished] == ["CartPole-v1"] * 2
-    assert len(results.missing) == 2
+    check_interrupted_command(how, tmp_path, lambda: True, "--engine", "ray")

@@ -11,16 +11,13 @@ from small_suite import ENVIRONMENT, suite, values
 
 from sb3_per.compare import command
 from sb3_per.compare.report import (
-    GREY,
     draw_curves,
-    markdown,
-    own_style,
     table,
     table_of_runs,
     write,
 )
 from sb3_per.compare.results import Results, pack, read
-from sb3_per.compare.suite import Suite, runs_of
+from sb3_per.compare.suite import runs_of
 
 
 def result(returns):
@@ -197,16 +194,6 @@ def test_few_seeds_are_drawn_as_single_runs_and_many_with_an_interval(seeds, ban
     assert panel.get_legend_handles_labels()[1] == ["dqn"]
 
 
-def test_figures_have_no_background_and_no_black():
-    with own_style():
-        figure = Figure()
-        panel = figure.subplots()
-
-    colours = [figure.get_facecolor(), panel.get_facecolor()]
-    assert [colour[3] for colour in colours] == [0, 0]
-    assert panel.title.get_color() == panel.xaxis.label.get_color() == GREY
-
-
 def test_figure_has_a_panel_for_each_environment_and_pdf(tmp_path):
     many = {f"v{n}": {"algorithm": "dqn"} for n in range(12)}
     made = results(
@@ -242,19 +229,3 @@ def test_packed_results_are_read_as_a_run_folder_is(tmp_path, monkeypatch, capsy
 def test_report_of_nothing_is_an_error(tmp_path):
     with pytest.raises(ValueError, match="no run has finished yet"):
         write(results(lambda *_: None), tmp_path)
-
-
-def test_markdown_has_a_line_for_each_row():
-    made = results(lambda *_: [1.0, 2.0, 3.0], seeds=1)
-
-    lines = markdown(table(made.suite, table_of_runs(made))).splitlines()
-
-    assert lines[0].startswith("| environment | variant | seeds | final |")
-    assert len(lines) == 4
-    assert np.all([line.count("|") == lines[0].count("|") for line in lines])
-
-
-def test_suite_of_packed_results_needs_no_rl_zoo(monkeypatch):
-    monkeypatch.setattr("sb3_per.compare.suite.rl_zoo_sections", lambda file: {})
-
-    assert Suite.model_validate(suite().model_dump()) == suite()

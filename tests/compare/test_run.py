@@ -1,26 +1,22 @@
 """Runs on this machine: finished, failed, killed, interrupted, continued."""
 
-import contextlib
 import json
 import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 
 import pytest
 from filelock import FileLock
-from processes import descendants, is_running, wait_until
-from small_suite import ENVIRONMENT, of_environment, suite
+from interrupted import INTERRUPTIONS, check_interrupted_command
+from small_suite import ENVIRONMENT, LONG, of_environment, suite
 
 from sb3_per.compare import command
-from sb3_per.compare import run as run_module
-from sb3_per.compare.results import OUTPUT, RESULT, SUITE, read, read_result, run_folder
+from sb3_per.compare.results import OUTPUT, RESULT, read, read_result, run_folder
 from sb3_per.compare.run import check, here, make_runs
 from sb3_per.compare.suite import Suite, as_yaml, runs_of
 
 pytestmark = pytest.mark.slow
-LONG = {"steps": 900_000, "evaluation": {"every": 300_000, "episodes": 2}}
 
 
 @pytest.fixture(scope="module")
@@ -57,14 +53,6 @@ def test_seed_and_settings_decide_the_returns(finished, tmp_path):
     assert [result["returns"] for _, result in again] == [result["returns"] for _, result in before]
 
 
-def test_finished_runs_are_not_made_again(finished, monkeypatch):
-    made = []
-    monkeypatch.setattr(run_module, "here", lambda runs, *_: (made.append(run) for run in runs))
-
-    assert make_runs(suite(), finished, 1, "cpu") == []
-    assert made == []
-
-
 def test_more_seeds_add_runs(finished, tmp_path):
     before = {path: path.stat().st_mtime_ns for path in finished.rglob(RESULT)}
 
@@ -92,18 +80,6 @@ def test_folder_of_the_user_is_refused_and_kept(tmp_path):
     with pytest.raises(ValueError, match="must be empty or a run folder"):
         make_runs(suite(), tmp_path, 1, "cpu")
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
-
-
-def test_files_of_the_user_in_a_run_folder_are_kept(tmp_path):
-    (tmp_path / SUITE).write_text(as_yaml(suite(seeds=1)))
-    note = run_folder(tmp_path, runs_of(suite())[0]) / "note.txt"
-    note.parent.mkdir(parents=True)
-    note.write_text("precious")
-
-    make_runs(suite(seeds=1), tmp_path, 1, "cpu")
-
-    assert note.read_text() == "precious"
-    assert (note.parent / RESULT).exists()
 
 
 def test_folder_in_use_is_refused(tmp_path):
@@ -163,50 +139,13 @@ def test_killed_process_takes_no_other_run_with_it(tmp_path):
     assert read_result(tmp_path, short) is not None
 
 
-@pytest.fixture
-def interrupted_suite(tmp_path):
-    """A suite of two short runs, and two that take minutes."""
-    values = of_environment(**LONG, score={"random": 0.0, "solved": 1.0})
-    short = {**values["environments"][ENVIRONMENT], "env_kwargs": {}}
-    short |= {"steps": 90, "evaluation": {"every": 30, "episodes": 2}}
-    values["environments"] = {"CartPole-v1": short, **values["environments"]}
-    file = tmp_path / "small.yml"
-    file.write_text(as_yaml(Suite.model_validate({**values, "seeds": 1})))
-    return file
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "kill -9"])
-def test_interrupted_command_keeps_finished_runs_and_leaves_no_process(
-    how, interrupted_suite, tmp_path
-):
-    folder = tmp_path / "runs"
-    arguments = ["compare", "run", str(interrupted_suite), "--jobs", "2", "--out", str(folder)]
-    driver = subprocess.Popen(
-        [sys.executable, "-m", "sb3_per", *arguments],
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        # A job in the background of a script inherits that Ctrl-C is ignored.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    with driver, contextlib.ExitStack() as ended:
-        ended.callback(driver.kill)
-        wait_until(lambda: len(list(folder.rglob(RESULT))) == 2 or driver.poll() is not None)
-        wait_until(lambda: len(list(folder.rglob("0.monitor.csv"))) == 4)
-        processes = descendants(driver.pid)
-        os.kill(driver.pid, how)
-        _, said = driver.communicate(timeout=60)
+@pytest.mark.parametrize("how", INTERRUPTIONS)
+def test_interrupted_command_keeps_finished_runs_and_leaves_no_process(how, tmp_path):
+    def are_long_runs_training():
+        return len(list(tmp_path.rglob("0.monitor.csv"))) == 4
 
-    if how == signal.SIGINT:
-        assert "interrupted; the same command continues with the rest" in said
-    wait_until(lambda: not any(is_running(pid) for pid in processes))
-    results = read(folder)
-    assert [run.environment for run, _ in results.finished] == ["CartPole-v1"] * 2
-    assert len(results.missing) == 2
-    # No lock is left: the same command can continue.
-    with FileLock(folder / ".lock", timeout=0):
-        pass
+    check_interrupted_command(how, tmp_path, are_long_runs_training, "--jobs", "2")
 
 
 def test_two_algorithms_need_no_yaml(tmp_path, monkeypatch, capsys):
@@ -216,11 +155,6 @@ def test_two_algorithms_need_no_yaml(tmp_path, monkeypatch, capsys):
 
     assert "2 of 2 runs are finished" in capsys.readouterr().out
     assert (tmp_path / "runs" / "report" / "report.md").exists()
-
-
-def test_run_needs_a_suite_or_an_environment(monkeypatch):
-    with pytest.raises(SystemExit, match="name a suite, or --env and --algos"):
-        main(monkeypatch, "run", "--env", "CartPole-v1")
 
 
 def test_new_writes_the_template_and_keeps_existing_files(tmp_path, monkeypatch):

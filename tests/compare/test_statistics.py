@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import mannwhitneyu
 
 from sb3_per.compare.statistics import (
     band,
@@ -65,15 +64,6 @@ def test_improvement_counts_pairs_and_halves_of_ties():
     assert improvement(other, own).value == pytest.approx(1 - (4 / 9 + 1) / 2)
 
 
-def test_improvement_equals_mann_whitney():
-    generator = np.random.default_rng(0)
-    own, other = generator.integers(0, 20, 9) * 1.0, generator.integers(5, 25, 7) * 1.0
-
-    u = mannwhitneyu(own, other).statistic
-
-    assert improvement([own], [other]).value == pytest.approx(u / 63)
-
-
 def test_equal_runs_give_no_improvement_and_no_difference():
     scores = [array(1, 1, 1, 1, 1)]
 
@@ -96,19 +86,6 @@ def test_fewer_than_five_runs_give_no_interval():
     assert math.isnan(high)
 
 
-def test_intervals_cover_the_truth_as_often_as_they_say():
-    # Ten runs of either arm from one distribution: the truth is 1/2. Percentile intervals are known
-    # to be a little narrow with few runs; one that never covers, or always does, is caught.
-    generator = np.random.default_rng(1)
-    covered = 0
-    for _ in range(100):
-        own, other = [generator.normal(size=10)], [generator.normal(size=10)]
-        _, low, high = improvement(own, other)
-        covered += low <= 0.5 <= high
-
-    assert 85 <= covered <= 99
-
-
 def test_band_is_the_interquartile_mean_at_each_evaluation():
     curves = np.array([[0.0, 5.0, 9.0]] * 4 + [[9.0, 5.0, 0.0]])
 
@@ -120,10 +97,3 @@ def test_band_is_the_interquartile_mean_at_each_evaluation():
     assert middle == pytest.approx([0.0, 5.0, 9.0])
     assert low == pytest.approx([0.0, 5.0, 3.0])
     assert high == pytest.approx([6.0, 5.0, 9.0])
-
-
-def test_band_of_four_runs_has_no_interval():
-    middle, low, high = band(np.array([[1.0, 2.0]] * 4))
-
-    assert middle == pytest.approx([1.0, 2.0])
-    assert np.isnan([low, high]).all()

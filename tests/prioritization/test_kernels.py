@@ -1,19 +1,9 @@
 """The functions that numba compiles: when, where they are cached, and what they must not do."""
 
-import importlib
 import os
-import pkgutil
 import shutil
 import subprocess
 import sys
-
-from numba import types
-from numba.core.registry import CPUDispatcher
-
-import sb3_per.buffers
-from sb3_per import prioritization
-from sb3_per.prioritization.sampler import warm_up
-from sb3_per.prioritization.sum_tree import SamplingScheme
 
 USE_ALL_KERNELS = """
 import numpy as np
@@ -78,14 +68,6 @@ def run(code, cwd=None, **variables):
     return finished
 
 
-def all_kernels():
-    for package in (prioritization, sb3_per.buffers):
-        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-            for name, value in vars(importlib.import_module(module.name)).items():
-                if isinstance(value, CPUDispatcher) and value.py_func.__module__ == module.name:
-                    yield f"{module.name}.{name}", value
-
-
 def test_kernels_work_when_they_come_from_numbas_cache(tmp_path):
     """A kernel that was cached after one that calls it cannot return arrays: order matters."""
     run(USE_ALL_KERNELS, NUMBA_CACHE_DIR=str(tmp_path))
@@ -94,37 +76,6 @@ def test_kernels_work_when_they_come_from_numbas_cache(tmp_path):
 
     assert len(compiled) > 15
     assert sorted(tmp_path.glob("**/*.nbc")) == compiled, "loaded, not compiled again"
-
-
-def test_no_kernel_calls_a_kernel_of_another_file():
-    """numba's cache would keep the callee as it was when only its own file has changed."""
-    called = {}
-    for name, kernel in all_kernels():
-        function = kernel.py_func
-        used = [function.__globals__.get(each) for each in function.__code__.co_names]
-        modules = {each.py_func.__module__ for each in used if isinstance(each, CPUDispatcher)}
-        called[name] = modules - {function.__module__}
-
-    assert len(called) > 20
-    assert {name for name, modules in called.items() if modules} == set()
-
-
-def test_no_kernel_returns_arrays_in_a_tuple():
-    """While numba makes such a tuple, Ctrl-C raises SystemError instead of KeyboardInterrupt."""
-    for kind in ("proportional", "rank"):
-        for stratified in (False, True):
-            warm_up(kind, SamplingScheme(stratified, replacement=False), True, False)
-            warm_up(kind, SamplingScheme(stratified), True, True)
-
-    returned = {
-        name: [signature.return_type for signature in kernel.nopython_signatures]
-        for name, kernel in all_kernels()
-    }
-
-    assert sum(map(bool, returned.values())) > 15
-    tuples = [kind for each in returned.values() for kind in each]
-    tuples = [kind for kind in tuples if isinstance(kind, types.BaseTuple)]
-    assert not [kind for kind in tuples if "array" in str(kind)]
 
 
 def test_where_no_folder_can_be_written_kernels_compile_after_one_warning(tmp_path):

@@ -43,18 +43,6 @@ def test_probabilities_are_those_of_the_formula(steps, alpha, eps, clip, initial
         assert not probabilities.any()
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.3, 0.6, 1.0])
-def test_alpha_is_applied_once_to_new_slots_and_to_updated_ones(alpha):
-    proportional = Proportional(4, alpha=alpha, eps=0.5)
-    proportional.insert(np.array([0, 1]))
-    proportional.update(np.array([0, 1]), np.array([-7.5, 0.5]))
-
-    proportional.insert(np.array([2]))
-
-    weights = np.array([8.0**alpha, 1.0, 8.0**alpha, 0.0])
-    np.testing.assert_allclose(proportional.probabilities(np.arange(4)), weights / weights.sum())
-
-
 @pytest.mark.parametrize(
     ("new_priority", "expected"), [("max_seen", 10 / (3 + 2 + 10)), ("max_stored", 3 / (3 + 2 + 3))]
 )

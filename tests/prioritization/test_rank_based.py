@@ -73,12 +73,6 @@ def test_ranks_stay_exact_while_priorities_change(n_slots):
     np.testing.assert_allclose(probabilities, expected / expected.sum(), rtol=1e-9)
 
 
-def test_leaves_of_the_tree_stand_for_the_slots_at_their_ranks():
-    rank_based = ranked([3.0, 1.0, 2.0])
-
-    assert rank_based.slots_at(np.array([2, 0, 1])).tolist() == [1, 0, 2]
-
-
 def test_an_interrupted_insertion_is_completed_by_the_next_one(monkeypatch):
     rank_based = ranked([0.1, -5.0, 3.0, 0.5])
     rank_based.remove(np.array([3]))

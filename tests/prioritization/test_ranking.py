@@ -1,14 +1,12 @@
 """The order of slots by priority, against a sorted list."""
 
-import pickle
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from naive import NaiveOrder
 
-from sb3_per.prioritization.ranking import FILL, GROUP, N_BLOCKS, WIDTH, Ranking
+from sb3_per.prioritization.ranking import GROUP, N_BLOCKS, WIDTH, Ranking
 
 
 def check_valid(order):
@@ -126,43 +124,3 @@ def test_a_rank_that_has_just_gone_finds_the_last_slot():
     order.place(np.arange(3), np.array([3.0, 2.0, 1.0]))
 
     assert order.at(np.array([2, 3, 1000])).tolist() == [2, 2, 2]
-
-
-def test_a_pickled_order_continues():
-    random = np.random.default_rng(0)
-    order = Ranking(500)
-    order.place(np.arange(500), random.random(500))
-
-    restored = pickle.loads(pickle.dumps(order))
-    for one in (order, restored):
-        one.place(np.arange(100), np.linspace(0, 1, 100))
-
-    assert (restored.at(np.arange(500)) == order.at(np.arange(500))).all()
-    check_valid(restored)
-
-
-def test_at_least_n_slots_over_8_insertions_come_before_blocks_are_laid_out_again():
-    """The worst case that is known: the fullest block is split, as few insertions as possible."""
-    n_slots = 3000
-    ranking = Ranking(n_slots)
-    for slot in range(n_slots):
-        ranking.place(np.array([slot]), np.array([float(slot)]))
-    ranking.restore(*ranking.entries())
-    blocks = ranking._blocks
-    assert blocks.state[N_BLOCKS] == -(-n_slots // FILL)
-
-    n_moves, n_blocks = 0, blocks.state[N_BLOCKS]
-    while blocks.state[N_BLOCKS] >= n_blocks:
-        n_blocks = blocks.state[N_BLOCKS]
-        counts = blocks.counts[:n_blocks]
-        fullest, smallest = (
-            int(np.argmax(counts)),
-            int(np.argmin(np.where(counts > 0, counts, 999))),
-        )
-        block, middle = blocks.order[fullest], counts[fullest] // 2
-        key = blocks.keys[block, middle - 1 : middle + 1].mean()
-        slot = blocks.slots[blocks.order[smallest], :1].astype(np.int64)
-        ranking.place(slot, np.array([-key]))
-        n_moves += 1
-
-    assert n_moves >= n_slots / 8

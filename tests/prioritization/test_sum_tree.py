@@ -272,13 +272,3 @@ def test_the_smallest_probability_is_that_of_the_lightest_leaf(scheme):
 
     lightest = sampled.probabilities[sampled.slots.tolist().index(2)]
     assert sampled.smallest_probability == pytest.approx(lightest)
-
-
-@pytest.mark.parametrize("scheme", ALL_SCHEMES)
-@pytest.mark.parametrize("n_leaves", [1, 2, 8, 9, 63])
-def test_every_leaf_is_reached_except_one_of_weight_zero(scheme, n_leaves):
-    tree, random = tree_of([1.0] * n_leaves + [0.0]), np.random.default_rng(0)
-
-    seen = {slot for _ in range(1000) for slot in sample(scheme, tree, 1, random).slots.tolist()}
-
-    assert seen == set(range(n_leaves))

@@ -69,13 +69,15 @@ class NaiveProportional:
         largest = self.largest_seen
         if self.new_priority == "max_stored":
             largest = max(self.priorities.values(), default=self.initial_priority)
-        for slot in slots:
-            self.priorities[slot] = largest
+        self.place(slots, [largest] * len(slots))
 
     def update(self, slots, td_errors):
-        for slot, td_error in zip(slots, td_errors, strict=True):
-            self.priorities[slot] = min(abs(td_error), self.clip) + self.eps
-            self.largest_seen = max(self.largest_seen, self.priorities[slot])
+        priorities = [min(abs(td_error), self.clip) + self.eps for td_error in td_errors]
+        self.place(slots, priorities)
+        self.largest_seen = max([self.largest_seen, *priorities])
+
+    def place(self, slots, priorities):
+        self.priorities.update(zip(slots, priorities, strict=True))
 
     def remove(self, slots):
         for slot in slots:
@@ -109,42 +111,20 @@ class NaiveOrder:
                 del self.priorities[slot]
 
 
-class NaiveRanks:
-    """An argsort for each call."""
+class NaiveRanks(NaiveProportional):
+    """A sort for each call; of equal priorities, the one placed last ranks first."""
 
     def __init__(self, n_slots, alpha, initial_priority, new_priority):
-        self.alpha, self.new_priority = alpha, new_priority
-        self.initial_priority = self.largest_seen = initial_priority
-        self.priorities = np.full(n_slots, -np.inf)
-        self.given = np.zeros(n_slots)  # of equal priorities the one given last ranks first
-        self.clock = 0
+        super().__init__(n_slots, alpha, 1e-6, np.inf, initial_priority, new_priority)
 
-    def inserted(self):
-        return np.flatnonzero(np.isfinite(self.priorities)).tolist()
-
-    def insert(self, slots):
-        for slot in slots:
-            stored = self.priorities.max()
-            largest = self.largest_seen
-            if self.new_priority == "max_stored":
-                largest = stored if np.isfinite(stored) else self.initial_priority
-            self._give(slot, largest)
-
-    def update(self, slots, td_errors):
-        for slot, td_error in zip(slots, td_errors, strict=True):
-            self._give(slot, abs(td_error) + 1e-6)
-            self.largest_seen = max(self.largest_seen, abs(td_error) + 1e-6)
-
-    def remove(self, slots):
-        self.priorities[slots] = -np.inf
-
-    def _give(self, slot, priority):
-        self.clock += 1
-        self.priorities[slot], self.given[slot] = priority, self.clock
+    def place(self, slots, priorities):
+        for slot, priority in zip(slots, priorities, strict=True):
+            self.remove([slot])  # so that it becomes the last one of the dict
+            self.priorities[slot] = priority
 
     def probabilities(self):
-        by_rank = np.lexsort((-self.given, -self.priorities))
-        powers = np.zeros(len(self.priorities))
-        n_stored = np.isfinite(self.priorities).sum()
-        powers[by_rank[:n_stored]] = np.arange(1, n_stored + 1) ** -self.alpha
+        latest_first = [*self.priorities][::-1]
+        by_rank = sorted(latest_first, key=lambda slot: -self.priorities[slot])
+        powers = np.zeros(self.n_slots)
+        powers[by_rank] = np.arange(1, len(by_rank) + 1) ** -self.alpha
         return powers / powers.sum()
