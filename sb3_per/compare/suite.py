@@ -22,29 +22,18 @@ class Section(BaseModel):
 
 
 class Evaluation(Section):
-    """
-    The evaluations of a run.
+    """The evaluations of a run."""
 
-    :param every: Training steps from one evaluation to the next; divides the steps of a run.
-    :param episodes: Episodes of each evaluation.
-    """
-
-    every: PositiveInt
-    episodes: PositiveInt
+    every: PositiveInt  # training steps from one evaluation to the next
+    episodes: PositiveInt  # of each evaluation
 
 
 class Score(Section):
-    """
-    The returns at which normalized scores are 0 and 1.
+    """The returns at which normalized scores are 0 and 1."""
 
-    :param random: Mean return of a random policy.
-    :param solved: Return that counts as solved.
-    :param source: Where both numbers come from.
-    """
-
-    random: float
+    random: float  # mean return of a random policy
     solved: float
-    source: str = ""
+    source: str = ""  # where both numbers come from
 
     @model_validator(mode="after")
     def _check_order(self) -> "Score":
@@ -58,20 +47,14 @@ class Environment(Section):
     The settings that all variants share in one environment.
 
     ``rl_zoo_section`` fills in the hyperparameters of a section of RL-Zoo's ``rl_zoo_file``.
-
-    :param steps: Training steps of a run.
-    :param score: Scale of the returns; needed only if a suite has several environments.
-    :param threshold: The report says when runs reach this return.
-    :param hyperparameters: Hyperparameters under RL-Zoo's names.
-    :param env_kwargs: Arguments of ``gymnasium.make``, for training and evaluation.
     """
 
-    steps: PositiveInt
+    steps: PositiveInt  # of training, in a run
     evaluation: Evaluation
-    score: Score | None = None
-    threshold: float | None = None
-    hyperparameters: dict[str, Any] = {}
-    env_kwargs: dict[str, Any] = {}
+    score: Score | None = None  # needed only if a suite has several environments
+    threshold: float | None = None  # the report says when runs reach this return
+    hyperparameters: dict[str, Any] = {}  # under RL-Zoo's names
+    env_kwargs: dict[str, Any] = {}  # of ``gymnasium.make``, for training and evaluation
 
     @model_validator(mode="before")
     @classmethod
@@ -96,49 +79,33 @@ class Environment(Section):
 
 
 class Variant(Section):
-    """
-    What sets a variant apart from the others.
+    """What sets a variant apart from the others."""
 
-    :param algorithm: RL-Zoo's name of the algorithm.
-    :param label: Its name in tables and figures; empty for its key.
-    :param overrides: Hyperparameters that replace the environment's; mappings are merged by key.
-    :param scale: Factors of hyperparameters, which are multiplied after that.
-    """
-
-    algorithm: str
-    label: str = ""
-    overrides: dict[str, Any] = {}
-    scale: dict[str, float] = {}
+    algorithm: str  # RL-Zoo's name
+    label: str = ""  # in tables and figures; empty for its key
+    overrides: dict[str, Any] = {}  # they replace the environment's; mappings are merged by key
+    scale: dict[str, float] = {}  # factors of hyperparameters, which are multiplied after that
 
 
 class Contrast(Section):
-    """
-    A comparison of a variant with another one than the baseline.
-
-    :param label: Its name in tables; empty for its key.
-    """
+    """A comparison of a variant with another one than the baseline."""
 
     variant: str
     over: str
-    label: str = ""
+    label: str = ""  # in tables; empty for its key
 
 
 class Suite(Section):
-    """
-    A comparison: every variant is trained in every environment with every seed.
-
-    :param baseline: The variant with which the others are compared.
-    :param contrasts: Further comparisons of two variants.
-    """
+    """A comparison: every variant is trained in every environment with every seed."""
 
     name: FolderName
     about: str = ""
     seeds: PositiveInt
     first_seed: Annotated[int, Field(ge=0)] = 0
-    baseline: str
+    baseline: str  # the variant with which the others are compared
     environments: Annotated[dict[str, Environment], Field(min_length=1)]
     variants: Annotated[dict[FolderName, Variant], Field(min_length=1)]
-    contrasts: dict[str, Contrast] = {}
+    contrasts: dict[str, Contrast] = {}  # further comparisons of two variants
 
     @model_validator(mode="after")
     def _check_names(self) -> "Suite":
@@ -167,16 +134,12 @@ class Suite(Section):
 
 
 class Run(NamedTuple):
-    """
-    One training run. It depends only on its settings.
-
-    :param settings: What a result file repeats, in the types that JSON knows.
-    """
+    """One training run. It depends only on its settings."""
 
     variant: str
     environment: str
     seed: int
-    settings: dict[str, Any]
+    settings: dict[str, Any]  # as its result repeats them, in the types that JSON knows
 
     def __str__(self) -> str:
         return f"{self.variant}, {self.environment}, seed {self.seed}"

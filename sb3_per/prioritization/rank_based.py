@@ -33,12 +33,11 @@ class RankBased(TDErrorPrioritization):
         """Give the first ranks their weights, and 0 to the others."""
         # From the last call on, which Ctrl-C may have stopped, not from the change of the order.
         n_weighted = self._n_weighted
+        ranks = np.arange(min(n_ranks, n_weighted), max(n_ranks, n_weighted))
+        weights = np.zeros(1)
         if n_ranks > n_weighted:
-            ranks = np.arange(n_weighted, n_ranks)
-            self.tree.set(ranks, np.power(ranks + 1.0, -self.alpha, dtype=np.float64))
-        elif n_ranks < n_weighted:
-            ranks = np.arange(n_ranks, n_weighted)
-            self.tree.set(ranks, np.zeros(len(ranks)))
+            weights = np.power(ranks + 1.0, -self.alpha, dtype=np.float64)
+        self.tree.set(ranks, weights)
         self._n_weighted = n_ranks
 
     def insert(self, slots: IntArray) -> None:

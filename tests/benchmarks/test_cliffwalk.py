@@ -9,7 +9,7 @@ import pytest
 from benchmarks.cliffwalk import __main__ as cliffwalk
 from benchmarks.cliffwalk import methods, networks
 from benchmarks.cliffwalk.learner import Learner
-from benchmarks.cliffwalk.walk import stored_transitions, transitions, true_values
+from benchmarks.cliffwalk.walk import stored_transitions, true_values
 
 # Median, smallest and largest number of updates of 20 seeds in an independent simulation of the
 # same set-up (written without this library), tabular, n = 8.
@@ -40,14 +40,6 @@ def test_memory_holds_every_action_sequence_up_to_its_first_wrong_action():
         seen.add(tuple(episodes))
 
     assert len(seen) > 1  # the order is random
-
-
-@pytest.mark.parametrize("n", [2, 5, 10])
-def test_memory_holds_one_rewarded_transition(n):
-    kinds = stored_transitions(n, np.random.default_rng(0))
-
-    assert len(kinds) == 2 ** (n + 1) - 2
-    assert transitions(n).rewards[kinds].tolist().count(1.0) == 1
 
 
 def test_true_values_of_three_states():

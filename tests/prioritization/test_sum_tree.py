@@ -93,16 +93,6 @@ def test_a_leaf_of_weight_zero_is_never_found(n_leaves):
     assert (weights[found] > 0).all()
 
 
-@pytest.mark.parametrize("batch_size", [33, 48, 100])
-def test_a_last_stratum_pushed_beyond_the_total_by_rounding_finds_the_last_leaf(batch_size):
-    totals = np.random.default_rng(0).random(2000)
-    beyond = [total for total in totals if (total / batch_size) * batch_size > total]
-
-    assert beyond, "no total is rounded up: the test would show nothing"
-    for total in beyond:
-        assert tree_of([0.0, total, 0.0]).find(np.array([total / batch_size * batch_size])) == [1]
-
-
 def test_sums_do_not_drift_in_a_million_writes_and_return_to_exactly_zero():
     random = np.random.default_rng(0)
     tree = SumTree(3000)

@@ -1,6 +1,7 @@
 """Slow, obvious models of the fast structures."""
 
 import numpy as np
+from hypothesis import strategies as st
 
 
 class NaiveTree:
@@ -26,28 +27,43 @@ class NaiveTree:
         return [weight for weight in self.weights if weight > 0]
 
 
-def drive_both(fast, naive, steps):
+def operations(n_slots):
     """
-    Do the same to a prioritization and its slow model.
+    Strategy of the steps of ``check_same``: (method, slots) pairs, ("clear", None), or ("update",
+    [(choice, td_error), ...]), where a choice stands for one of the slots that are inserted.
+    """
+    slots = st.lists(st.integers(0, n_slots - 1), min_size=1, max_size=20, unique=True)
+    td_errors = st.one_of(st.sampled_from([-1.0, 0.0, 1.0]), st.floats(-1e6, 1e6))
+    updates = st.lists(st.tuples(st.integers(0, 99), td_errors))
+    step = st.one_of(
+        st.tuples(st.sampled_from(["insert", "remove"]), slots),
+        st.tuples(st.just("update"), updates),
+        st.tuples(st.just("clear"), st.none()),
+    )
+    return st.lists(step, max_size=20)
 
-    :param steps: (method, slots) pairs, or ("update", [(choice, td_error), ...]), where a choice
-        stands for one of the slots that are inserted, or ("clear", None).
-    """
+
+def check_same(fast, naive, steps):
+    """Do the same to a prioritization and its slow model, and compare them."""
     for name, argument in steps:
+        inserted = naive.inserted()
         if name == "clear":
             fast.clear()
             naive.clear()
-        elif name == "update":
-            inserted = naive.inserted()
-            if not inserted:
-                continue
+        elif name != "update":
+            getattr(fast, name)(np.array(argument))
+            getattr(naive, name)(argument)
+        elif inserted:
             slots = [inserted[choice % len(inserted)] for choice, _ in argument]
             td_errors = [td_error for _, td_error in argument]
             fast.update(np.array(slots, dtype=np.int64), np.array(td_errors, dtype=np.float64))
             naive.update(slots, td_errors)
-        else:
-            getattr(fast, name)(np.array(argument))
-            getattr(naive, name)(argument)
+    assert fast.largest_priority == naive.largest_seen
+    probabilities = fast.probabilities(np.arange(naive.n_slots))
+    if naive.inserted():
+        np.testing.assert_allclose(probabilities, naive.probabilities(), rtol=1e-12)
+    else:
+        assert not probabilities.any()
 
 
 class NaiveProportional:
