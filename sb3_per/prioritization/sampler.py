@@ -141,9 +141,9 @@ class PrioritizedSampler:
         slots = np.concatenate([sampled.slots[:n_prioritized], by_uniform])
         of_uniform = self.prioritization.probabilities(by_uniform)
         by_priority = np.concatenate([sampled.probabilities[:n_prioritized], of_uniform])
-        floor = share / self.n_sampleable
-        smallest_of_all = floor + (1 - share) * sampled.smallest_probability
-        return SampledSlots(slots, floor + (1 - share) * by_priority, smallest_of_all)
+        uniform_part = share / self.n_sampleable
+        smallest_of_all = uniform_part + (1 - share) * sampled.smallest_probability
+        return SampledSlots(slots, uniform_part + (1 - share) * by_priority, smallest_of_all)
 
     def _sample_with_demonstrations(self, batch_size: int) -> SampledSlots:
         """Sample a share of the batch uniformly from demonstrations; see ``_sample_mixture``."""

@@ -311,7 +311,8 @@ def _sample(
     probabilities: FloatArray,
 ) -> None:
     """Fill in leaves, one from each stratum or independent, and their probabilities."""
-    n_samples, total, masses = len(uniforms), total_of(nodes), probabilities
+    n_samples, total = len(uniforms), total_of(nodes)
+    masses = probabilities  # at first
     for i in range(n_samples):
         masses[i] = (i + uniforms[i]) * (total / n_samples) if stratified else uniforms[i] * total
     find_leaves(nodes, starts, masses, leaves)

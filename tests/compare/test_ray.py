@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from interrupted import INTERRUPTIONS, check_interrupted_command
 from processes import descendants, wait_until
-from small_suite import ENVIRONMENT, of_environment, suite
+from small_suite import of_environment, suite
 
 from sb3_per.compare.results import OUTPUT, RESULT, read, run_folder
 from sb3_per.compare.run import RayOptions, make_runs
@@ -62,30 +62,22 @@ def test_both_engines_give_the_same_returns(tmp_path):
         assert names >= {OUTPUT, RESULT, "0.monitor.csv", "args.yml", "best_model.zip"}
 
 
-def test_killed_worker_is_replaced(tmp_path):
+@pytest.mark.parametrize(("retries", "lost"), [(3, []), (0, ["dqn"])])
+def test_killed_worker_is_replaced_if_there_are_retries(retries, lost, tmp_path):
     declared = Suite.model_validate({**of_environment(**TEN_SECONDS), "seeds": 1})
     with ThreadPoolExecutor(1) as thread:
         thread.submit(kill_a_worker)
-        failed = make_runs(declared, tmp_path, 1, "cpu", RayOptions())
+        failed = make_runs(declared, tmp_path, 1, "cpu", RayOptions(retries=retries))
 
-    assert failed == []
-    assert len(returns(tmp_path)) == 2
+    assert [run.variant for run in failed] == lost
+    assert len(returns(tmp_path)) == 2 - len(lost)
+    for run in failed:
+        assert "WorkerCrashedError" in (run_folder(tmp_path, run) / OUTPUT).read_text()
 
 
 def kill_a_worker():
     wait_until(workers)
     os.kill(workers()[0], signal.SIGKILL)
-
-
-def test_run_that_is_lost_too_often_fails_alone(tmp_path):
-    declared = Suite.model_validate({**of_environment(**TEN_SECONDS), "seeds": 1})
-    with ThreadPoolExecutor(1) as thread:
-        thread.submit(kill_a_worker)
-        failed = make_runs(declared, tmp_path, 1, "cpu", RayOptions(retries=0))
-
-    assert [run.variant for run in failed] == ["dqn"]
-    assert list(returns(tmp_path)) == [("per", ENVIRONMENT, 0)]
-    assert "WorkerCrashedError" in (run_folder(tmp_path, failed[0]) / OUTPUT).read_text()
 
 
 def test_lost_node_is_replaced_by_another(tmp_path, cluster):

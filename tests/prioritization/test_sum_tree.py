@@ -126,10 +126,6 @@ def test_a_pickled_tree_continues_on_its_cache_lines():
     assert restored.nodes.ctypes.data % 64 == 0
 
 
-def test_a_leaf_takes_at_most_ten_bytes():
-    assert SumTree(1_000_000).nodes.nbytes <= 10 * 1_000_000
-
-
 # Sampling
 
 
