@@ -55,9 +55,8 @@ class RankBased(TDErrorPrioritization):
         self._order.place(slots, self.priorities_of(td_errors))
 
     def remove(self, slots: IntArray) -> None:
-        n_removed = int(np.count_nonzero(self._order.ranks(slots) >= 0))
         # First the weights: another thread must not sample a rank that nothing has.
-        self._weigh_ranks(len(self._order) - n_removed)
+        self._weigh_ranks(len(self._order) - self._order.count(slots))
         self._order.remove(slots)
 
     def clear(self) -> None:

@@ -87,6 +87,10 @@ class Ranking:
         _ranks_of(self._blocks, slots, ranks)
         return ranks
 
+    def count(self, slots: IntArray) -> int:
+        """Return how many of the slots, shape (B,), are in the order."""
+        return int(np.count_nonzero(self._blocks.block_of[slots]))
+
     def entries(self) -> tuple[IntArray, FloatArray]:
         """Return all slots in order, and their priorities, both of shape (len(self),)."""
         keys, slots = np.empty(len(self)), np.empty(len(self), dtype=np.int32)

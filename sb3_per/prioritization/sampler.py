@@ -297,7 +297,6 @@ def warm_up(kind: str, scheme: SamplingScheme, with_extremes: bool, with_share: 
     sampler.update(slots, np.ones(2))
     sampler.remove(slots)
     sampler.insert(slots)  # "max_stored" now finds a largest priority
-    sampler.probabilities(slots)
     if time.monotonic() - started > 1.0:
         # A log message, since a warning would end programs that turn warnings into errors.
         logging.getLogger("sb3_per").warning(
