@@ -11,8 +11,8 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.save_util import load_from_pkl
+from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
-from sb3_per._utils import require_whole
 from sb3_per.buffers.storage import STORAGE, SlotReplayBuffer, rows_in_order
 
 Transitions = dict[str, Any]  # arrays (n, ...), or dicts of arrays for Dict observations and infos
@@ -35,9 +35,7 @@ def collect(
     :param n: How many transitions.
     :param deterministic: As for ``predict``.
     :param info_keys: Keys of ``infos`` to return, too, for a buffer with ``info_keys``.
-    :raises ValueError: for other n than whole numbers of at least 1.
     """
-    require_whole("n", n)
     steps: list[tuple[Any, ...]] = []
     observation, _ = deepcopy(env.reset())  # an environment may return the same array again
     while len(steps) < n:
@@ -120,8 +118,10 @@ def add_demonstrations(buffer: Any, sources: Sequence[Transitions]) -> None:
     Each environment gets consecutive transitions, so that n-step returns stay within episodes. An
     episode that is cut counts as truncated there.
     """
-    if buffer.n_stack > 1 or buffer.optimize_memory_usage:
-        raise ValueError("demonstrations do not work with n_stack and optimize_memory_usage")
+    if buffer.n_stack > 1 or buffer.optimize_memory_usage or isinstance(buffer, HerReplayBuffer):
+        raise ValueError(
+            "demonstrations do not work with n_stack, optimize_memory_usage and hindsight replay"
+        )
     if buffer.size() > 0:
         raise ValueError(
             "demonstrations must be added to an empty buffer, all in one call, got a buffer with "
@@ -130,10 +130,10 @@ def add_demonstrations(buffer: Any, sources: Sequence[Transitions]) -> None:
     checked = _joined([_checked(source, buffer) for source in sources])
     n = len(checked["rewards"])
     n_rows = -(-n // buffer.n_envs)
-    if not 0 < n_rows < buffer.buffer_size:
-        rule = f"buffer_size must be larger than the {n} demonstrations, which must be at least 1"
+    if n_rows >= buffer.buffer_size:
+        rule = f"buffer_size must be larger than the {n} demonstrations"
         raise ValueError(f"{rule}, got {buffer.n_slots}")
-    buffer.store_infos_like({key: array[0] for key, array in checked["infos"].items()})
+    buffer.make_info_arrays(checked["infos"])
     stores = {name: getattr(buffer, name) for name in STORAGE} | {"infos": buffer.info_arrays}
     start = 0
     for env in range(buffer.n_envs):
@@ -157,59 +157,47 @@ def _put(store: Any, values: Any, env: int, chosen: slice) -> None:
 
 
 def _checked(source: Transitions, buffer: Any) -> Transitions:
-    """Return transitions with SB3's dones and timeouts; raise ValueError if they do not fit."""
-    missing = [name for name in FIELDS if name not in source]
-    if missing:
-        raise ValueError(f"demonstrations must have {FIELDS}, got none of {missing}")
+    """Return transitions as the buffer stores them; raise ValueError if they do not fit."""
     n = len(source["rewards"])
-    for name in ("observations", "next_observations"):
-        _require_fit(name, source[name], buffer.observation_space, n)
-    _require_fit("actions", source["actions"], buffer.action_space, n)
-    for name in ("rewards", "terminations", "truncations"):
-        if np.size(source[name]) != n:
-            raise ValueError(f"{name} must be {n} numbers, got shape {np.shape(source[name])}")
-    infos = {key: np.asarray(array) for key, array in source.get("infos", {}).items()}
-    lengths = {key: infos[key].shape[:1] if key in infos else None for key in buffer.info_keys}
-    if any(length != (n,) for length in lengths.values()):
-        raise ValueError(f"infos must have arrays of {n} values, got lengths {lengths}")
+    observed = n, buffer.observation_space, buffer.obs_shape
+    acted = n, buffer.action_space, (buffer.action_dim,)
+    infos = {key: np.asarray(source["infos"][key]) for key in buffer.info_keys}
+    for key, values in infos.items():
+        if len(values) != n:
+            raise ValueError(f"infos[{key!r}] must have {n} values, got {len(values)}")
     terminations = np.asarray(source["terminations"], dtype=bool).reshape(n)
     truncations = np.asarray(source["truncations"], dtype=bool).reshape(n) & ~terminations
     timeouts = truncations.astype(np.float32)
     dones = np.maximum(terminations, timeouts)
     timeouts[-1:] = np.maximum(timeouts[-1:], 1 - dones[-1:])  # another source may follow
     return {
-        "observations": _shaped(source["observations"], buffer.obs_shape),
-        "actions": np.asarray(source["actions"]).reshape(n, buffer.action_dim),
+        "observations": _reshaped("observations", source["observations"], observed),
+        "actions": _reshaped("actions", source["actions"], acted),
         "rewards": np.asarray(source["rewards"], dtype=np.float32).reshape(n),
-        "next_observations": _shaped(source["next_observations"], buffer.obs_shape),
+        "next_observations": _reshaped("next_observations", source["next_observations"], observed),
         "dones": dones,
         "timeouts": timeouts,
-        "infos": {key: infos[key] for key in buffer.info_keys},
+        "infos": infos,
     }
 
 
-def _require_fit(name: str, values: Any, space: spaces.Space[Any], n: int) -> None:
-    """Raise ValueError unless values are n elements of a space, by shape and type."""
+def _reshaped(name: str, values: Any, to: tuple[int, spaces.Space[Any], Any]) -> Any:
+    """
+    Return elements of a space in the shape in which SB3 stores them.
+
+    :param to: How many elements; the space; the shape of a stored one, or a dict of shapes.
+    :raises ValueError: for arrays of another shape.
+    """
+    n, space, stored = to
     if isinstance(space, spaces.Dict):
-        if not isinstance(values, Mapping) or not set(space.spaces) <= set(values):
-            got = [*values] if isinstance(values, Mapping) else type(values).__name__
-            raise ValueError(f"{name} must be a dict of {[*space.spaces]}, got {got}")
-        for key, part in space.spaces.items():
-            _require_fit(f"{name}[{key!r}]", values[key], part, n)
-        return
-    array, shape = np.asarray(values), space.shape or ()
-    is_number = array.dtype.kind in ("biu" if np.dtype(space.dtype).kind in "iu" else "biuf")
-    if not is_number or array.shape not in ((n, *shape), (n, *(shape or (1,)))):
-        raise ValueError(
-            f"{name} must be {n} elements of {space}, got {array.dtype} of shape {array.shape}"
-        )
-
-
-def _shaped(values: Any, shape: Any) -> Any:
-    """Return observations in the shape in which SB3 stores them."""
-    if isinstance(shape, dict):
-        return {key: _shaped(values[key], part) for key, part in shape.items()}
-    return np.asarray(values).reshape(-1, *shape)
+        return {
+            key: _reshaped(f"{name}[{key!r}]", values[key], (n, part, stored[key]))
+            for key, part in space.items()
+        }
+    array = np.asarray(values)
+    if array.shape not in ((n, *(space.shape or ())), (n, *stored)):
+        raise ValueError(f"{name} must be {n} elements of {space}, got shape {array.shape}")
+    return array.reshape(n, *stored)
 
 
 def _stacked(values: Sequence[Any]) -> Any:
@@ -220,9 +208,7 @@ def _stacked(values: Sequence[Any]) -> Any:
 
 
 def _joined(parts: Sequence[Any]) -> Any:
-    """Return the concatenation of arrays, or of dicts of arrays; raise ValueError for none."""
-    if len(parts) == 0:
-        raise ValueError("there must be at least 1 demonstration, got none")
+    """Return the concatenation of arrays, or of dicts of arrays."""
     if isinstance(parts[0], Mapping):
         return {key: _joined([part[key] for part in parts]) for key in parts[0]}
     return np.concatenate(parts)

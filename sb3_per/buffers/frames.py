@@ -14,7 +14,6 @@ from sb3_per.prioritization.sum_tree import IntArray
 
 Frames = NDArray[np.uint8]
 
-HOW_TO_TURN_OFF = "leave n_stack out to store whole observations"
 # Indices of the counters: the first free frame or -1 (`previous` links each free frame to the next
 # one); how many frames were ever used; how many rows were added.
 FREE, N_USED, N_ADDED = range(3)
@@ -35,14 +34,13 @@ class FrameStore:
 
     Rare cases: if episodes are so short that the frames need more memory than was reserved, more is
     reserved, so no transition is lost. An observation that does not continue from the transition
-    before it begins a new chain of frames. If neither the space nor the first observations tell on
-    which axis frames are stacked (a blank screen), the store decides as soon as one tells.
+    before it begins a new chain of frames.
 
     :param n_rows: Rows of the buffer.
     :param n_envs: Environments; a slot is ``row * n_envs + env``.
     :param space: Space of the stacked observations.
     :param n_stack: Frames in an observation, at least 2.
-    :param frames_first: Whether they are stacked on the first axis; None to find out.
+    :param frames_first: Whether they are stacked on the first axis; None to decide by the space.
     :param zeros: Makes the arrays of frames: ``np.zeros``, or one whose arrays lie in files.
     :raises ValueError: for a space without such stacks.
     """
@@ -58,10 +56,8 @@ class FrameStore:
     ) -> None:
         self.n_stack = n_stack
         self._zeros = zeros
-        # All layouts that fit what was stored; the first one is used.
-        self._layouts = layouts_of(space, n_stack, n_envs, frames_first)
+        self.layout = StackLayout(space, n_stack, n_envs, frames_first)
         self.n_bytes = self.layout.n_bytes  # of a frame
-        self._one_each = np.ones(n_envs, dtype=np.int64)
         latest: list[bytes] = []
         self._latest = 0, latest  # rows added so far, next observations of the last one
         # Linux reserves memory for zeros when they are first written, here and in SB3's buffers.
@@ -77,17 +73,6 @@ class FrameStore:
 
     def _new_chunk(self, n_frames: int) -> Frames:
         return self._zeros((n_frames, self.n_bytes), dtype=np.uint8)
-
-    @property
-    def layout(self) -> "StackLayout":
-        """Return the layout in use."""
-        return self._layouts[0]
-
-    @property
-    def nbytes(self) -> int:
-        """Return the memory of a full store in bytes, if few episodes are shorter than 64 steps."""
-        per_frame = self.n_bytes + self.previous.itemsize
-        return len(self.chunks[0]) * per_frame + self.newest.nbytes + self.following.nbytes
 
     @property
     def n_frames(self) -> int:
@@ -111,22 +96,17 @@ class FrameStore:
 
     def state(self) -> dict[str, Any]:
         """Return what ``restore`` needs in addition to the arrays: values that JSON can hold."""
-        axes = [layout.channels_first for layout in self._layouts]
-        return {"n_frames": self.n_frames, "channels_first": axes}
+        return {"n_frames": self.n_frames}
 
     def restore(self, state: dict[str, Any]) -> None:
         """
         Reserve memory for stored frames; the views of ``storage`` then include them.
 
-        :raises ValueError: if a store of this size cannot hold so many frames, or not on that axis.
+        :raises ValueError: if a store of this size cannot hold so many frames.
         """
-        n_frames, axes = state["n_frames"], state["channels_first"]
+        n_frames = state["n_frames"]
         if not 0 <= n_frames <= self.max_frames:
             raise ValueError(f"n_frames must lie in [0, {self.max_frames}], got {n_frames}")
-        if not axes:
-            raise ValueError("frames must be stacked on one of the axes, got none")
-        layouts = {layout.channels_first: layout for layout in self._layouts}
-        self._layouts = [layouts[axis] for axis in axes]
         self._reserve(n_frames)
         # No row count is -1, so the next `add` notices and finds out which frames are free.
         self.counters[:] = -1, n_frames, -1
@@ -166,7 +146,7 @@ class FrameStore:
         """
         n_rows = len(self.newest)
         n_added = row + n_rows if is_full else row  # as far as the row tells
-        stacks, next_stacks = self._as_stacks(n_added, observations, next_observations)
+        stacks, next_stacks = self._as_stacks(observations, next_observations)
         # Unequal after `reset`, after loading, and after an exception in the buffer's `add`.
         is_known = bool(self.counters[N_ADDED] == n_added)
         continues = self._continues(n_added, is_known, stacks)
@@ -197,11 +177,9 @@ class FrameStore:
         continues: NDArray[np.bool_],
         stacks: tuple[Frames, Frames],
     ) -> None:
-        n_new = self._one_each
-        if not continues.all():
-            n_new = n_new.copy()
-            for env in np.flatnonzero(~continues).tolist():
-                n_new[env] += _n_kept(stacks[0][env])
+        n_new = np.ones(len(continues), dtype=np.int64)
+        for env in np.flatnonzero(~continues).tolist():
+            n_new[env] += _n_kept(stacks[0][env])
         chosen = np.empty(int(n_new.sum()), dtype=np.int64)
         choose_free(self.counters, self.previous, chosen)
         self._reserve(int(chosen.max()) + 1)
@@ -215,40 +193,20 @@ class FrameStore:
         links = (self.previous, self.newest, self.following)
         store_row(self.counters, links, self.n_stack, n_added, is_known, (n_new, chosen, continues))
 
-    def _as_stacks(
-        self, n_added: int, observations: Any, next_observations: Any
-    ) -> tuple[Frames, Frames]:
+    def _as_stacks(self, observations: Any, next_observations: Any) -> tuple[Frames, Frames]:
         """Return observations and next observations as bytes; raise ValueError if not stacked."""
-        fitting = []
-        for layout in self._layouts if n_added < len(self.newest) else self._layouts[:1]:
-            stacks, next_stacks = map(layout.as_stored, (observations, next_observations))
-            if layout.fits(stacks, next_stacks):
-                fitting.append((layout, stacks, next_stacks))
-        if not fitting:
-            differs = (next_stacks[:, :, :-1] != stacks[:, :, 1:]).reshape(len(stacks), -1)
-            axes = " or ".join("first" if each.channels_first else "last" for each in self._layouts)
+        stacks, next_stacks = map(self.layout.as_stored, (observations, next_observations))
+        if not self.layout.fits(stacks, next_stacks):
+            is_first = self.layout.frames_first
             raise ValueError(
                 f"n_stack={self.n_stack} needs observations of {self.n_stack} frames, stacked on "
-                f"the {axes} axis as by VecFrameStack: a next observation must be its observation "
-                f"without the oldest frame, followed by a new one ({HOW_TO_TURN_OFF}; if you have "
-                "stepped or reset the model's environments yourself, call model.set_env), "
-                f"got others from environment {int(differs.any(axis=1).argmax())}"
+                f"the {'first' if is_first else 'last'} axis as by VecFrameStack (for the other "
+                f"axis, set frames_first={not is_first}): a next observation must be its "
+                "observation without the oldest frame, followed by a new one (leave n_stack out "
+                "to store whole observations; if you have stepped or reset the model's "
+                "environments yourself, call model.set_env)"
             )
-        if len(fitting) < len(self._layouts):
-            self._use_layouts([layout for layout, *_ in fitting], n_added)
-        return fitting[0][1:]
-
-    def _use_layouts(self, layouts: list["StackLayout"], n_added: int) -> None:
-        """Keep some of the layouts. All stored rows fit them, and are stored again if necessary."""
-        n_envs, is_in_use = self.newest.shape[1], layouts[0] is self.layout
-        slots = np.arange(0 if is_in_use else n_added * n_envs)
-        shape = (-1, n_envs, *self.layout.shape)
-        rows = self.observations(slots).reshape(shape), self.next_observations(slots).reshape(shape)
-        self._layouts = layouts
-        if not is_in_use:
-            self.counters[:] = -1, 0, 0
-            for row, (observations, next_observations) in enumerate(zip(*rows, strict=True)):
-                self.add(row, False, observations, next_observations)
+        return stacks, next_stacks
 
     def _stacks(self, newest: IntArray) -> NDArray[Any]:
         """Return the observations whose newest frames are ``newest``."""
@@ -292,17 +250,27 @@ class StackLayout:
     :param space: Space of the stacked observations.
     :param n_stack: Frames in an observation.
     :param n_envs: Environments in a row.
-    :param channels_first: Whether frames are stacked on the first axis.
+    :param frames_first: Whether frames are stacked on the first axis; None to decide by the space.
+    :raises ValueError: for a space that stacked observations cannot have.
     """
 
     def __init__(
-        self, space: spaces.Box, n_stack: int, n_envs: int, *, channels_first: bool
+        self, space: spaces.Space[Any], n_stack: int, n_envs: int, frames_first: bool | None
     ) -> None:
-        self.shape, self.n_stack, self.channels_first = space.shape, n_stack, channels_first
+        if not isinstance(space, spaces.Box):
+            raise ValueError(f"n_stack={n_stack} needs Box observations, got {space}")
+        shape = space.shape
+        if frames_first is None:
+            fits_first, fits_last = (shape[axis] % n_stack == 0 for axis in (0, -1))
+            # As SB3 recognizes images with channels first, and as gymnasium stacks other arrays.
+            is_likely = shape[0] == (min(shape) if is_image_space(space) else n_stack)
+            frames_first = fits_first and (is_likely or not fits_last)
+        if shape[0 if frames_first else -1] % n_stack != 0:
+            raise ValueError(f"n_stack={n_stack} must divide the number of channels, got {shape}")
+        self.shape, self.n_stack, self.frames_first = shape, n_stack, frames_first
         self.dtype = np.dtype(space.dtype)
-        self.n_bytes = math.prod(self.shape) * self.dtype.itemsize // n_stack  # of a frame
-        self._row = (n_envs, *self.shape)
-        n_outer = 1 if channels_first else math.prod(self.shape[:-1])
+        self.n_bytes = math.prod(shape) * self.dtype.itemsize // n_stack  # of a frame
+        n_outer = 1 if frames_first else math.prod(shape[:-1])
         self._stored_row = (n_envs, n_outer, n_stack, self.n_bytes // n_outer)
         is_shifted = np.full(self._stored_row, 0xFF, dtype=np.uint8)
         is_shifted[:, :, -1] = 0  # where a next observation has its newest frame
@@ -314,15 +282,13 @@ class StackLayout:
 
         A frame has one outer part if channels come first, and one for each pixel if they come last.
         """
-        stacks = np.asarray(observations, self.dtype)
-        if stacks.shape != self._row:
-            stacks = np.broadcast_to(stacks, self._row)
-        return np.ascontiguousarray(stacks).view(np.uint8).reshape(self._stored_row)
+        stacks = np.ascontiguousarray(observations, self.dtype)
+        return stacks.view(np.uint8).reshape(self._stored_row)
 
     def as_observations(self, frames: Frames) -> NDArray[Any]:
         """Return observations from the bytes of their frames, shape (B, n_stack, n_bytes)."""
         values = frames.view(self.dtype)
-        if self.channels_first:
+        if self.frames_first:
             return values.reshape(-1, *self.shape)
         n_channels = self.shape[-1] // self.n_stack
         values = values.reshape(-1, self.n_stack, *self.shape[:-1], n_channels)
@@ -331,31 +297,6 @@ class StackLayout:
     def fits(self, stacks: Frames, next_stacks: Frames) -> bool:
         """Return whether next observations hold the newer frames of their observations."""
         return is_shifted_by_a_frame(stacks.ravel(), next_stacks.ravel(), self._is_shifted)
-
-
-def layouts_of(
-    space: spaces.Space[Any], n_stack: int, n_envs: int, frames_first: bool | None
-) -> list[StackLayout]:
-    """
-    Return the layouts that stacked observations can have, the likelier one first.
-
-    :param frames_first: Whether frames are stacked on the first axis; None if it is not known.
-    :raises ValueError: for a space that stacked observations cannot have.
-    """
-    if not isinstance(space, spaces.Box) or not space.shape:
-        rule = f"n_stack={n_stack} needs Box observations ({HOW_TO_TURN_OFF})"
-        raise ValueError(f"{rule}, got {space}")
-    shape = space.shape
-    # SB3 decides in the same way whether to transpose an image.
-    likelier = is_image_space(space) and shape[0] == min(shape)
-    axes = [likelier] if len(shape) == 1 else [likelier, not likelier]
-    if frames_first is not None:
-        axes = [bool(frames_first)]
-    possible = [first for first in axes if shape[0 if first else -1] % n_stack == 0]
-    if not possible:
-        rule = f"n_stack={n_stack} must divide the number of channels ({HOW_TO_TURN_OFF})"
-        raise ValueError(f"{rule}, got {shape}")
-    return [StackLayout(space, n_stack, n_envs, channels_first=first) for first in possible]
 
 
 @kernel

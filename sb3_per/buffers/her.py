@@ -1,6 +1,5 @@
 """Hindsight experience replay (HER) with priorities."""
 
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from stable_baselines3.her.goal_selection_strategy import (
 )
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 
+from sb3_per._utils import require_one_of, require_whole
 from sb3_per.buffers.prioritized import (
     PrioritizedDictReplayBuffer,
     PrioritizedReplayBufferSamples,
@@ -75,16 +75,16 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
         require_goals(observation_space)
         if env is not None:
             require_compute_reward(env)
-        is_number = isinstance(n_sampled_goal, Integral) and not isinstance(n_sampled_goal, bool)
-        if not is_number or n_sampled_goal < 0:
-            rule = "n_sampled_goal must be a whole number of at least 0"
-            raise ValueError(f"{rule}, got {n_sampled_goal!r}")
+        require_whole("n_sampled_goal", n_sampled_goal, 0)
         if options.get("n_steps", 1) != 1 or optimize_memory_usage:
             raise ValueError(
                 "n_steps must be 1 and optimize_memory_usage False with hindsight replay, got "
                 f"{options.get('n_steps', 1)} and {optimize_memory_usage}"
             )
-        strategy = _as_strategy(goal_selection_strategy)
+        if isinstance(goal_selection_strategy, str):
+            name, known = goal_selection_strategy.lower(), tuple(KEY_TO_GOAL_STRATEGY)
+            require_one_of("goal_selection_strategy", name, known)
+            goal_selection_strategy = KEY_TO_GOAL_STRATEGY[name]
         # Not HerReplayBuffer's constructor: it does not pass options on, and makes a dict for the
         # infos of each slot (70 MB for a million slots).
         PrioritizedDictReplayBuffer.__init__(
@@ -99,7 +99,7 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
             **options,
         )
         self.env = env
-        self.goal_selection_strategy = strategy
+        self.goal_selection_strategy = goal_selection_strategy
         self.n_sampled_goal = n_sampled_goal
         self.her_ratio = 1 - 1 / (n_sampled_goal + 1)
         self.copy_info_dict = copy_info_dict
@@ -131,11 +131,7 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
         }
 
     def storage(self) -> dict[str, NDArray[Any]]:
-        """
-        Return views of everything stored by row or slot, except priorities.
-
-        :raises ValueError: with ``copy_info_dict=True``: infos may hold any objects.
-        """
+        """Return views of everything stored; raise ValueError with ``copy_info_dict=True``."""
         if self.copy_info_dict:
             raise ValueError(
                 "copy_info_dict must be False for save_buffer and checkpoints, which cannot store "
@@ -188,11 +184,7 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
         """Do nothing: an episode is inserted when it ends."""
 
     def end_episodes(self) -> None:
-        """
-        Treat the running episodes as truncated; they can be sampled then.
-
-        The next transitions belong to new episodes.
-        """
+        """Treat the running episodes as truncated; they can be sampled then."""
         super().end_episodes()
         for env in np.flatnonzero(self._current_ep_start != self.pos):
             self._compute_episode_length(int(env))
@@ -206,14 +198,6 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
         if env is not self.env:
             self.end_episodes()
             self.env = env
-
-    def add_demonstrations(self, *sources: Any) -> None:
-        """
-        Refuse demonstrations.
-
-        :raises ValueError: always.
-        """
-        raise ValueError("demonstrations do not work with hindsight replay")
 
     def reset(self) -> None:
         """Empty the buffer; TD errors of earlier batches are dropped. The generator continues."""
@@ -256,14 +240,11 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
 
     def _require_enough(self, batch_size: int) -> None:
         if self.n_sampleable == 0:
-            reason = "(times the number of environments), since HER only samples from episodes "
-            reason += "that have ended and are stored as a whole"
-            if self.full:
-                raise ValueError(f"buffer_size must hold two episodes {reason}, got {self.n_slots}")
             raise ValueError(
-                f"learning_starts must be larger than the length of the first episode {reason}; to "
-                "continue with a loaded model, load its buffer, too, got a sample after "
-                f"{self.n_stored} steps"
+                "HER only samples from whole episodes that have ended: learning_starts must be "
+                "larger than an episode and buffer_size larger than two, times the number of "
+                "environments (to continue with a loaded model, load its buffer, too), got no such "
+                f"episode in {self.n_stored} of {self.n_slots} transitions"
             )
         super()._require_enough(batch_size)
 
@@ -312,16 +293,6 @@ def require_compute_reward(env: VecEnv | None) -> None:
             "PrioritizedHerReplayBuffer needs environments with a method "
             f"compute_reward(achieved_goal, desired_goal, info), got {env}"
         )
-
-
-def _as_strategy(strategy: GoalSelectionStrategy | str) -> GoalSelectionStrategy:
-    """Return a strategy as SB3's enum; raise ValueError for an unknown one."""
-    if isinstance(strategy, str) and strategy.lower() in KEY_TO_GOAL_STRATEGY:
-        return KEY_TO_GOAL_STRATEGY[strategy.lower()]
-    if not isinstance(strategy, GoalSelectionStrategy):
-        known = tuple(KEY_TO_GOAL_STRATEGY)
-        raise ValueError(f"goal_selection_strategy must be one of {known}, got {strategy!r}")
-    return strategy
 
 
 def _concatenated(parts: list[Any]) -> Any:

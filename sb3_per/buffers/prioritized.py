@@ -29,7 +29,6 @@ from sb3_per.buffers.storage import SlotReplayBuffer
 from sb3_per.options import LARGEST_TD_ERROR, Beta, PrioritizationOptions, beta_at
 from sb3_per.prioritization.proportional import Prioritization
 from sb3_per.prioritization.sampler import (
-    STALE,
     PrioritizedSampler,
     SampledBatch,
     warm_up,
@@ -41,7 +40,7 @@ BATCHES_BEFORE_WARNING = 10
 
 
 class PrioritizedReplayBufferSamples(NamedTuple):
-    """SB3's fields, and then weights and slots. Dict observations are dicts of tensors."""
+    """SB3's fields, weights, slots and infos. Dict observations are dicts of tensors."""
 
     observations: th.Tensor | TensorDict
     actions: th.Tensor
@@ -51,25 +50,7 @@ class PrioritizedReplayBufferSamples(NamedTuple):
     discounts: th.Tensor | None  # (B, 1), gamma^(steps in the return); None for n_steps = 1
     weights: th.Tensor  # (B, 1) float32
     slots: IntArray  # (B,), for `update_priorities`; on the host, whatever the device
-
-    @property
-    def indices(self) -> IntArray:
-        """Return ``slots``, shape (B,), under another name."""
-        return self.slots
-
-
-class SamplesWithInfos(NamedTuple):
-    """``PrioritizedReplayBufferSamples`` of a buffer with ``info_keys``."""
-
-    observations: th.Tensor | TensorDict
-    actions: th.Tensor
-    next_observations: th.Tensor | TensorDict
-    dones: th.Tensor
-    rewards: th.Tensor
-    discounts: th.Tensor | None
-    weights: th.Tensor
-    slots: IntArray
-    infos: dict[str, th.Tensor]  # (B, ...) each; of the first step of an n-step return
+    infos: dict[str, th.Tensor] | None = None  # (B, ...) each, of the first step; for `info_keys`
 
     @property
     def indices(self) -> IntArray:
@@ -101,8 +82,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         stored once instead of up to ``2 * n_stack`` times, and batches are the same. Other
         observations raise a ``ValueError`` in ``add``. Not with ``optimize_memory_usage``.
     :param frames_first: Whether these frames are stacked on the first axis (True) or the last one;
-        None to find out from the space and the transitions. An algorithm passes the axis that its
-        ``VecFrameStack`` uses.
+        None to decide by the space. An algorithm passes the axis that its ``VecFrameStack`` uses.
     :param storage_dir: Keep observations in files of this folder, for buffers larger than memory.
         The files have no names, and are deleted with the buffer. None keeps them in memory.
     :param info_keys: Keys of the environments' ``infos`` whose values are stored and come back as
@@ -275,10 +255,15 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
 
     def sampleable_slots(self) -> IntArray:
         """Return the slots that can be sampled, in order."""
-        slots = super().sampleable_slots()
+        slots: IntArray = np.arange(self.n_stored)
         # The last row of demonstrations may have no transition for the last environments.
         end = self.n_demonstration_rows * self.n_envs
-        return slots[(slots < self.n_demonstrations) | (slots >= end)]
+        slots = slots[(slots < self.n_demonstrations) | (slots >= end)]
+        return (
+            slots
+            if self.excluded_row is None
+            else np.setdiff1d(slots, self.slots_of(self.excluded_row))
+        )
 
     def add_demonstrations(self, *sources: Any) -> None:
         """
@@ -354,20 +339,16 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
 
     def _batch_of(self, transitions: Any, sampled: SampledBatch) -> PrioritizedReplayBufferSamples:
         """Return the batch of sampled transitions, SB3's six fields, and remember it."""
-        fields = *transitions, self._tensor(sampled.weights), sampled.slots
-        batch: Any
-        if self.info_keys:
-            batch = SamplesWithInfos._make([*fields, self.infos_of(sampled.slots)])
-        else:
-            batch = PrioritizedReplayBufferSamples._make(fields)
+        infos = self.infos_of(sampled.slots) if self.info_keys else None
+        fields = *transitions, self._tensor(sampled.weights), sampled.slots, infos
+        batch = PrioritizedReplayBufferSamples._make(fields)
         self.last_batch = batch
-        return batch  # type: ignore[no-any-return]  # one of the two
+        return batch
 
     def _sample_slots(self, batch_size: int, beta: float | None) -> SampledBatch:
         """Check the arguments of ``sample``, and return slots, (B,), and weights, (B, 1)."""
-        if type(batch_size) is not int or batch_size < 1:  # NumPy's numbers are fine, but rare
-            require_whole("batch_size", batch_size)
-        self._require_enough(int(batch_size))
+        require_whole("batch_size", batch_size)
+        self._require_enough(batch_size)
         if beta is not None:
             require_number("beta", beta, 0, 1)
         exponent = self._beta if beta is None else float(beta)  # an int would compile a kernel
@@ -380,18 +361,10 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
     def _require_enough(self, batch_size: int) -> None:
         """Raise ValueError unless a batch can be sampled; the message says what helps."""
         n_needed = 1 if self.replacement else batch_size
-        n_sampleable = self.sampler.n_sampleable
-        if n_sampleable >= n_needed:
-            return
-        transitions = "1 transition" if n_needed == 1 else f"{n_needed} transitions"
-        rule = f"this sample needs at least {transitions} that can be sampled"
-        if not self.replacement:
-            rule += " with replacement=False"
-        if n_needed > self.n_slots - self.n_envs * self.optimize_memory_usage:
-            rule += " (a larger buffer_size helps)"
-        elif not self.replacement:
-            rule += " (a larger learning_starts helps)"
-        raise ValueError(f"{rule}, got {n_sampleable}")
+        if self.n_sampleable < n_needed:
+            rule = f"this sample needs at least {n_needed} transitions that can be sampled"
+            hint = "a larger learning_starts or buffer_size helps"
+            raise ValueError(f"{rule} ({hint}), got {self.n_sampleable}")
 
     def update_priorities(
         self, slots: ArrayLike | th.Tensor, td_errors: ArrayLike | th.Tensor
@@ -404,46 +377,27 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         transition has been sampled in the meantime, the update is applied to it. So only one batch
         may wait for its update: if two batches share a slot, the first update clears the mark.
 
-        :param slots: The ``slots`` of a batch, shape (B,) or (B, 1), or any slots that hold a
-            transition. TD errors of slots that cannot be sampled are ignored.
+        :param slots: The ``slots`` of a batch, shape (B,) or (B, 1), or any others. TD errors of
+            slots that cannot be sampled are ignored.
         :param td_errors: Target minus current Q, of either sign, shape (B,) or (B, 1).
-        :raises ValueError: before anything has changed, for slots that hold no transition, TD
+        :raises ValueError: before anything has changed, for slots that the buffer does not have, TD
             errors that are not finite in float32, or unequal lengths.
         """
         slots, td_errors = _as_slots(slots), _as_td_errors(td_errors)
         if len(slots) != len(td_errors):
             lengths = f"{len(td_errors)} TD errors for {len(slots)} slots"
             raise ValueError(f"there must be as many TD errors as slots, got {lengths}")
-        first = first_bad_update(slots, td_errors, self.n_stored)
+        first = first_bad_update(slots, td_errors, self.n_slots)
         if first >= 0:
-            slots, td_errors = self._without_stale(slots, td_errors, first)
+            if not 0 <= slots[first] < self.n_slots:
+                raise ValueError(f"slots must lie in [0, {self.n_slots}), got {slots[first]}")
+            raise ValueError(
+                f"a TD error must be finite in float32, got {td_errors[first]} for slot "
+                f"{slots[first]}: either the network has diverged, or the rewards or observations "
+                "in it are not finite"
+            )
         self._batches_without_update = 0
         self.sampler.update(slots, td_errors)
-
-    def _without_stale(
-        self, slots: IntArray, td_errors: FloatArray, first: int
-    ) -> tuple[IntArray, FloatArray]:
-        """
-        Return what is left without stale TD errors of a buffer that was emptied meanwhile.
-
-        :param first: The position of the first slot or TD error out of range.
-        :raises ValueError: for a slot that holds nothing, or a TD error that is not finite.
-        """
-        if slots[first] >= self.n_stored:
-            is_slot = (slots >= 0) & (slots < self.n_slots)
-            is_stale = is_slot & (self.sampler.flags[slots * is_slot] & STALE > 0)
-            slots, td_errors = slots[~is_stale], td_errors[~is_stale]
-            first = first_bad_update(slots, td_errors, self.n_stored)
-        if first < 0:
-            return slots, td_errors
-        slot, td_error = int(slots[first]), td_errors[first]
-        if not 0 <= slot < self.n_stored:
-            rule = f"a slot must lie in [0, {self.n_stored}), where transitions are stored"
-            raise ValueError(f"{rule}, got {slot}")
-        raise ValueError(
-            f"a TD error must be finite in float32, got {td_error} for slot {slot}: either the "
-            "network has diverged, or the rewards or observations in it are not finite"
-        )
 
     def probabilities(self, slots: ArrayLike | th.Tensor) -> FloatArray:
         """
@@ -495,28 +449,20 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         """
         self._set_demonstrations(state["n_demonstrations"])
         if not 0 <= self.n_demonstration_rows <= state["pos"] < self.buffer_size:
-            rule = f"pos must be a row after {self.n_demonstrations} demonstrations"
-            raise ValueError(f"{rule}, got {state['pos']}")
+            raise ValueError(f"pos must be a row of the agent, got {state['pos']}")
         self.pos, self.full, self.beta = state["pos"], bool(state["full"]), state["beta"]
-        for key, (shape, dtype) in state["infos"].items():
-            self.store_infos_like({key: np.empty(shape, dtype)})
+        self.make_info_arrays({k: np.empty((1, *v[0]), v[1]) for k, v in state["infos"].items()})
         if self.frames is not None:
             self.frames.restore(state)
 
     def restore_priorities(self, state: dict[str, Any], flags: NDArray[np.uint8]) -> None:
-        """
-        Continue from a state of the prioritization and stored flags.
-
-        :raises ValueError: for a state that does not fit.
-        """
+        """Continue from a state of the prioritization and stored flags; ValueError if unfit."""
         if self.frames is not None:
             self.frames.check(self.size())
         self.sampler.restore(state, flags)
         slots = self.sampleable_slots()
         if len(slots) != self.n_sampleable or not (self.probabilities(slots) > 0).all():
-            raise ValueError(
-                f"stored priorities must be those of the {len(slots)} transitions in the buffer"
-            )
+            raise ValueError(f"{len(slots)} transitions need priorities, got {self.n_sampleable}")
 
 
 class PrioritizedDictReplayBuffer(  # type: ignore[misc]  # its batches: see PrioritizedReplayBuffer
@@ -528,26 +474,20 @@ class PrioritizedDictReplayBuffer(  # type: ignore[misc]  # its batches: see Pri
 def _as_slots(slots: ArrayLike | th.Tensor) -> IntArray:
     """Return slots as int64, shape (B,); raise ValueError for what cannot be slots."""
     if isinstance(slots, th.Tensor):
-        slots = slots.detach().cpu().numpy()
+        slots = slots.cpu().numpy()
     array = _flat(np.asarray(slots), "slots")
-    if array.dtype == np.int64:
-        return array
     if array.dtype.kind not in "iu" and array.size > 0:
         raise ValueError(f"slots must be whole numbers, got {array.dtype}")
-    return array.astype(np.int64)
+    return array.astype(np.int64, copy=False)
 
 
 def _as_td_errors(td_errors: ArrayLike | th.Tensor) -> FloatArray:
-    """Return TD errors as float64, shape (B,); raise ValueError for what cannot be TD errors."""
+    """Return TD errors as float64, shape (B,)."""
     if isinstance(td_errors, th.Tensor):
         td_errors = td_errors.detach().cpu()
         # NumPy widens float32 faster than torch, and knows no bfloat16.
         td_errors = (td_errors if td_errors.dtype == th.float32 else td_errors.double()).numpy()
-    array = np.asarray(td_errors)
-    # NumPy would read numbers from text, and drop the imaginary part.
-    if array.dtype.kind not in "biuf":
-        raise ValueError(f"td_errors must be real numbers, got {array.dtype}")
-    return _flat(array.astype(np.float64, copy=False), "td_errors")
+    return _flat(np.asarray(td_errors, dtype=np.float64), "td_errors")
 
 
 def _flat(array: NDArray[Any], name: str) -> NDArray[Any]:
@@ -568,9 +508,9 @@ def _warn_without_updates() -> None:
 
 
 @kernel
-def first_bad_update(slots: IntArray, td_errors: FloatArray, n_stored: int) -> int:
+def first_bad_update(slots: IntArray, td_errors: FloatArray, n_slots: int) -> int:
     """Return the position of the first slot or TD error out of range, or -1."""
     for i in range(len(slots)):
-        if not (0 <= slots[i] < n_stored and abs(td_errors[i]) <= LARGEST_TD_ERROR):
+        if not (0 <= slots[i] < n_slots and abs(td_errors[i]) <= LARGEST_TD_ERROR):
             return i
     return -1

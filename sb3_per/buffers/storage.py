@@ -1,5 +1,6 @@
 """SB3's replay storage, read by slot: ``row * n_envs + env`` names one transition."""
 
+import functools
 import math
 import os
 import pathlib
@@ -17,8 +18,8 @@ from stable_baselines3.common.preprocessing import get_obs_shape
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from stable_baselines3.common.vec_env import VecNormalize
 
-from sb3_per._utils import require_number, require_one_of, require_whole
-from sb3_per.buffers.frames import FrameStore, layouts_of
+from sb3_per._utils import require_number, require_whole
+from sb3_per.buffers.frames import FrameStore
 from sb3_per.prioritization.sum_tree import IntArray
 
 try:
@@ -28,8 +29,7 @@ except ImportError:  # SB3 does not require it either
 
 # Observations without numbers: SB3's constructor gets this space, and makes no arrays for them.
 EMPTY_SPACE = spaces.Box(0, 0, (0,), np.uint8)
-# How many steps of an n-step return may lie beyond what is stored.
-MAX_PADDED_STEPS = 1000
+CPU = th.device("cpu")
 # The arrays in which SB3 keeps transitions.
 STORAGE = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
 
@@ -70,7 +70,6 @@ class SlotReplayBuffer(ReplayBuffer):
         for name, value in {**sizes, "n_steps": n_steps, "n_stack": n_stack}.items():
             require_whole(name, value)
         require_number("gamma", gamma, 0, 1)
-        require_one_of("optimize_memory_usage", optimize_memory_usage, (True, False, None))
         has_dict = isinstance(observation_space, spaces.Dict)
         if has_dict and not isinstance(self, DictReplayBuffer):
             raise ValueError(
@@ -80,15 +79,13 @@ class SlotReplayBuffer(ReplayBuffer):
         for name, value in {"n_steps": n_steps, "n_stack": n_stack}.items():
             if value > 1 and optimize_memory_usage:
                 raise ValueError(f"{name} must be 1 with optimize_memory_usage, got {value}")
-        if n_stack > 1:
-            layouts_of(observation_space, n_stack, n_envs, frames_first)
         super().__init__(
-            int(buffer_size),  # NumPy's may be unsigned, and wrap around below 0
+            int(buffer_size),
             spaces.Dict({}) if has_dict else EMPTY_SPACE,
             action_space,
             device,
             n_envs=int(n_envs),
-            optimize_memory_usage=optimize_memory_usage or False,
+            optimize_memory_usage=optimize_memory_usage,
             handle_timeout_termination=handle_timeout_termination,
         )
         self.n_steps = int(n_steps)
@@ -96,8 +93,6 @@ class SlotReplayBuffer(ReplayBuffer):
         self.n_stack = int(n_stack)
         self.frames_first = frames_first
         self.storage_dir = None if storage_dir is None else os.fspath(storage_dir)
-        if isinstance(info_keys, str):
-            raise ValueError(f"info_keys must be a list of keys, got {info_keys!r}")
         self.info_keys = tuple(info_keys)
         self.info_arrays: dict[str, NDArray[Any]] = {}  # made by the first transition
         self._store_observations(observation_space)
@@ -106,29 +101,27 @@ class SlotReplayBuffer(ReplayBuffer):
         """Make the arrays of observations, in memory or in files."""
         self.observation_space = space
         self.obs_shape = get_obs_shape(space)  # type: ignore[assignment]  # of SB3
-        in_memory = sum(getattr(self, name).nbytes for name in ("actions", "rewards", "dones"))
+        sizes = self.buffer_size, self.n_envs
         zeros: Callable[..., NDArray[Any]] = np.zeros
         if self.storage_dir is not None:
             zeros = FileArrays(self.storage_dir)
         if self.n_stack > 1:
             del self.observations, self.next_observations
-            self.frames = FrameStore(
-                self.buffer_size, self.n_envs, space, self.n_stack, self.frames_first, zeros
-            )
-            n_bytes = self.frames.nbytes
+            self.frames = FrameStore(*sizes, space, self.n_stack, self.frames_first, zeros)
+            n_bytes = self.frames.chunks[0].nbytes
         else:
-            names = ["observations"] if self.optimize_memory_usage else [*STORAGE[:2]]
+            names = STORAGE[:1] if self.optimize_memory_usage else STORAGE[:2]
             parts: Any = space.spaces if isinstance(space, spaces.Dict) else {None: space}
             n_bytes = 0
             for name in names:
                 arrays = {
-                    key: zeros((self.buffer_size, self.n_envs, *get_obs_shape(part)), part.dtype)
+                    key: zeros((*sizes, *get_obs_shape(part)), part.dtype)
                     for key, part in parts.items()
                 }
                 n_bytes += sum(array.nbytes for array in arrays.values())
                 setattr(self, name, arrays if isinstance(space, spaces.Dict) else arrays[None])
         if self.storage_dir is None:
-            warn_if_too_large(n_bytes + in_memory)
+            warn_if_too_large(n_bytes)
 
     @property
     def n_slots(self) -> int:
@@ -145,15 +138,6 @@ class SlotReplayBuffer(ReplayBuffer):
         """Return the row of full memory-optimised storage that cannot be sampled; else None."""
         # The observation at the write head is the newest transition's next observation.
         return self.pos if self.optimize_memory_usage and self.full else None
-
-    @property
-    def device(self) -> th.device:
-        """Return the device of batches; it can be set to text such as ``"cpu"``."""
-        return self._device
-
-    @device.setter
-    def device(self, device: th.device | str) -> None:
-        self._device = th.device(device)
 
     def storage(self) -> dict[str, NDArray[Any]]:
         """Return views of the rows written so far, by name, or by name/key for Dict spaces."""
@@ -172,13 +156,6 @@ class SlotReplayBuffer(ReplayBuffer):
     def slots_of(self, row: int) -> IntArray:
         """Return the slots of a row, shape (n_envs,)."""
         return np.arange(row * self.n_envs, (row + 1) * self.n_envs)
-
-    def sampleable_slots(self) -> IntArray:
-        """Return the slots that can be sampled, in order."""
-        slots = np.arange(self.n_stored)
-        if self.excluded_row is None:
-            return slots
-        return np.delete(slots, self.slots_of(self.excluded_row))
 
     @property
     def newest_row(self) -> int:
@@ -228,13 +205,7 @@ class SlotReplayBuffer(ReplayBuffer):
             self.pos = row + 1
 
     def extend_from(self, buffer: ReplayBuffer) -> None:
-        """
-        Add the transitions of one of SB3's buffers with the same spaces, the oldest first.
-
-        :raises ValueError: with ``info_keys``, since SB3's buffers store no infos.
-        """
-        if self.info_keys:
-            raise ValueError(f"SB3's buffers have no infos, so info_keys={[*self.info_keys]} fail")
+        """Add the transitions of one of SB3's buffers with the same spaces, the oldest first."""
         rows, next_observations, next_rows = rows_in_order(buffer)
         has_infos = getattr(buffer, "copy_info_dict", False)  # of hindsight replay
         for row, next_row in zip(rows, next_rows, strict=True):
@@ -264,37 +235,32 @@ class SlotReplayBuffer(ReplayBuffer):
             store[row] = observations
 
     def _info_values(self, infos: list[dict[str, Any]]) -> dict[str, NDArray[Any]]:
-        """
-        Return the values of ``info_keys``, each of shape (n_envs, ...).
+        """Return the values of ``info_keys`` by key, each of shape (n_envs, ...)."""
+        values = {key: np.array([info[key] for info in infos]) for key in self.info_keys}
+        self.make_info_arrays(values)
+        return values
 
-        :raises ValueError: for a missing key, values that are not numbers, and another shape or
-            type than before; nothing has changed then.
+    def make_info_arrays(self, values: Mapping[str, NDArray[Any]]) -> None:
         """
-        for env, info in enumerate(infos):
-            missing = [key for key in self.info_keys if key not in info]
-            if missing:
-                raise ValueError(f"infos must have {missing}, got {[*info]} from environment {env}")
-            self.store_infos_like({key: np.asarray(info[key]) for key in self.info_keys})
-        return {key: np.array([info[key] for info in infos]) for key in self.info_keys}
+        Make the arrays of ``info_keys``; if they are there, check that the values fit.
 
-    def store_infos_like(self, values: Mapping[str, NDArray[Any]]) -> None:
+        :param values: The values of some transitions by key, (n, ...) each.
+        :raises ValueError: for values that are not numbers, and other ones than before; nothing has
+            changed then.
         """
-        Make the arrays of ``info_keys`` for values like these, or check that they are there.
-
-        :param values: The values of one transition by key.
-        :raises ValueError: for values that are not numbers, and other ones than before.
-        """
+        arrays = {}
         for key, value in values.items():
-            known = self.info_arrays.get(key, np.empty((1, 1, *value.shape), value.dtype))
-            fits = known.dtype.kind == "f" or np.can_cast(value.dtype, known.dtype)
-            if value.dtype.kind not in "biuf" or known.shape[2:] != value.shape or not fits:
-                rule = f"infos[{key!r}] must be numbers like the first, {known.dtype} of shape "
-                raise ValueError(f"{rule}{known.shape[2:]}, got {value.dtype} of {value.shape}")
-        for key, value in values.items():
-            if key not in self.info_arrays:
-                dtype = np.float32 if value.dtype.kind == "f" else value.dtype
-                shape = (self.buffer_size, self.n_envs, *value.shape)
-                self.info_arrays[key] = np.zeros(shape, dtype)
+            dtype, shape = value.dtype, value.shape[1:]
+            array = self.info_arrays.get(key)
+            if array is None:
+                stored = np.float32 if dtype.kind == "f" else dtype
+                array = np.zeros((self.buffer_size, self.n_envs, *shape), stored)
+            is_number = dtype.kind in "biuf" and np.can_cast(dtype, array.dtype, "same_kind")
+            if not is_number or array.shape[2:] != shape:
+                rule = f"infos[{key!r}] must be numbers like the first, {array.dtype} of shape "
+                raise ValueError(f"{rule}{array.shape[2:]}, got {dtype} of {shape}")
+            arrays[key] = array
+        self.info_arrays = arrays
 
     def infos_of(self, slots: IntArray) -> dict[str, th.Tensor]:
         """Return the values of ``info_keys`` in slots, (B, ...) each; numbers as (B, 1)."""
@@ -363,14 +329,12 @@ class SlotReplayBuffer(ReplayBuffer):
         self, slots: IntArray, env: VecNormalize | None
     ) -> tuple[IntArray, NDArray[np.float32], NDArray[np.float32]]:
         """Return last slots (B,), n-step returns (B, 1) and discounts of the bootstrap (B, 1)."""
-        # A window ends at the newest row, so more steps than rows only add zeros. A few of these
-        # zeros stay, since a sum of fewer numbers may be rounded differently from SB3's.
-        n_steps = min(self.n_steps, max(self.size(), MAX_PADDED_STEPS))
+        ends = self.dones, self.timeouts
         windows = n_step_windows(
-            slots, n_steps, (self.dones, self.timeouts), self.newest_row, self.n_demonstration_rows
+            slots, self.n_steps, ends, self.newest_row, self.n_demonstration_rows
         )
         rewards = self._normalize_reward(self.rewards.take(windows.slots), env)  # (B, n)
-        discounts = self.gamma ** np.arange(n_steps, dtype=np.float32)
+        discounts = self.gamma ** np.arange(self.n_steps, dtype=np.float32)
         returns = (rewards * discounts * windows.within).sum(axis=1, keepdims=True)
         n_taken = windows.within.sum(axis=1, keepdims=True).astype(np.float32)
         return windows.last_slots, returns, self.gamma**n_taken
@@ -380,7 +344,7 @@ class SlotReplayBuffer(ReplayBuffer):
         if isinstance(array, dict):
             return {key: self._tensor(part) for key, part in array.items()}
         # Gathering has copied the rows already, so no copy as in SB3; as_tensor would be slower.
-        return th.from_numpy(array) if self._device.type == "cpu" else self.to_torch(array)
+        return th.from_numpy(array) if self.device == CPU else self.to_torch(array)
 
 
 class FileArrays:
@@ -399,9 +363,7 @@ class FileArrays:
         self.folder = folder
 
     def __call__(self, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-        n_bytes = math.prod(map(int, shape)) * np.dtype(dtype).itemsize
-        if n_bytes == 0:
-            return np.zeros(shape, dtype)
+        n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
         with tempfile.TemporaryFile("r+b", dir=self.folder) as file:
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(file.fileno(), 0, n_bytes)
@@ -410,11 +372,7 @@ class FileArrays:
             return np.memmap(file, dtype, "r+", shape=shape).view(np.ndarray)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _zeros_in_memory, ()
-
-
-def _zeros_in_memory() -> Callable[..., NDArray[Any]]:
-    return np.zeros
+        return functools.partial, (np.zeros,)
 
 
 def warn_if_too_large(n_bytes: int) -> None:

@@ -2,14 +2,13 @@
 
 import pickle
 from copy import deepcopy
-from itertools import pairwise
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch as th
 from builders import DICT, TWO_ACTIONS
-from checks import assert_same_batch, assert_same_buffer
+from checks import assert_same_batch
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,41 +18,31 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
 from stable_baselines3.common.vec_env.stacked_observations import StackedObservations
 
-from sb3_per import (
-    PERDQN,
-    PrioritizedDictReplayBuffer,
-    PrioritizedReplayBuffer,
-    load_buffer,
-    save_buffer,
-)
+from sb3_per import PERDQN, PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
 
 pytestmark = pytest.mark.filterwarnings("ignore:10 batches were sampled")
 
-# Of a frame. With stacks of 2 or 4, those after the comment can be read along either axis.
+# Of a frame.
 FRAMES = {
     "image": spaces.Box(0, 255, (5, 4, 1), np.uint8),
     "colours": spaces.Box(0, 255, (5, 4, 3), np.uint8),
     "vector": spaces.Box(-np.inf, np.inf, (3,), np.float32),
-    # Ambiguous ones.
+    # With stacks of 2 or 4, these can be read along either axis.
     "small image": spaces.Box(0, 255, (4, 4, 4), np.uint8),
     "planes": spaces.Box(0, 1, (4, 5, 8), np.bool_),
     "row": spaces.Box(-np.inf, np.inf, (4, 8), np.float32),
 }
-AMBIGUOUS = ("small image", "planes", "row")
 
 
 class Player:
     """Environments with episodes of random lengths, behind ``VecFrameStack``'s own stacking."""
 
-    def __init__(
-        self, frames="image", *, n_envs=2, n_stack=4, ends_in=4, first=False, n_blank=0, seed=0
-    ):
+    def __init__(self, frames="image", *, n_envs=2, n_stack=4, ends_in=4, first=False, seed=0):
         self.random = np.random.default_rng(seed)
         self.frame_space, self.n_envs, self.ends_in = FRAMES[frames], n_envs, ends_in
         order = "first" if first else "last"
         self.stacking = StackedObservations(n_envs, n_stack, self.frame_space, order)
         self.space = self.stacking.stacked_observation_space
-        self.n_blank = n_blank
         self.reset()
 
     def reset(self):
@@ -61,8 +50,6 @@ class Player:
 
     def frames(self):
         shape = (self.n_envs, *self.frame_space.shape)
-        if self.n_blank > 0:
-            return np.zeros(shape, self.frame_space.dtype)
         if self.frame_space.dtype == np.float32:
             return self.random.normal(size=shape).astype(np.float32)
         # Many zeros: frames that are black must not be taken for those before an episode.
@@ -72,7 +59,6 @@ class Player:
 
     def step(self):
         """What an algorithm adds to its buffer: as ``OffPolicyAlgorithm._store_transition``."""
-        self.n_blank -= 1
         dones = self.random.random(self.n_envs) < 1 / self.ends_in
         cuts = dones & (self.random.random(self.n_envs) < 0.5)
         last = self.frames()
@@ -135,8 +121,6 @@ def assert_frames_are_kept(buffer):
     first=st.booleans(),
     n_stack=st.integers(2, 5),
     n_rows=st.integers(1, 9),
-    is_known=st.booleans(),
-    n_blank=st.integers(0, 9),
     sizes=st.fixed_dictionaries(
         {
             "n_envs": st.integers(1, 3),
@@ -158,13 +142,10 @@ def assert_frames_are_kept(buffer):
     ),
 )
 def test_batches_equal_those_of_a_buffer_that_stores_whole_observations(
-    frames, first, n_stack, n_rows, is_known, n_blank, sizes, options, happenings
+    frames, first, n_stack, n_rows, sizes, options, happenings
 ):
-    # What tells the axis must come before the ring is full.
-    n_blank = min(n_blank, n_rows - 1)
-    player = Player(frames, n_stack=n_stack, first=first, n_blank=n_blank, **sizes)
-    frames_first = first if is_known or frames not in AMBIGUOUS else None
-    ours = make(player, n_rows, n_stack=n_stack, frames_first=frames_first, **options)
+    player = Player(frames, n_stack=n_stack, first=first, **sizes)
+    ours = make(player, n_rows, n_stack=n_stack, frames_first=first, **options)
     plain = make(player, n_rows, **options)
 
     for happening in ["add", *happenings]:
@@ -199,53 +180,31 @@ def happen(happening, player, ours, plain):
 # On which axis frames are stacked
 
 
-@pytest.mark.parametrize("frames", AMBIGUOUS)
+@pytest.mark.parametrize(
+    ("shape", "dtype", "is_first"),
+    [
+        ((4, 5, 12), np.uint8, True),  # SB3 takes the shortest axis of an image for its channels
+        ((12, 8, 4), np.uint8, False),
+        ((3, 3, 4), np.uint8, False),
+        ((4, 8), np.float32, True),  # as gymnasium stacks
+        ((8, 8), np.float32, False),
+        ((8, 3), np.float32, True),
+    ],
+)
+def test_the_axis_of_the_frames_follows_from_the_space(shape, dtype, is_first):
+    space = spaces.Box(0, 255, shape, dtype)
+    buffer = PrioritizedReplayBuffer(9, space, TWO_ACTIONS, "cpu", n_stack=4)
+
+    assert buffer.frames.layout.frames_first == is_first
+
+
 @pytest.mark.parametrize("first", [True, False])
-@pytest.mark.parametrize("is_known", [True, False])
-@pytest.mark.parametrize("n_blank", [0, 5])
-def test_the_axis_is_found_also_after_blank_screens_and_loading(
-    frames, first, is_known, n_blank, tmp_path
-):
-    player = Player(frames, first=first, n_blank=n_blank)
-    ours = make(player, 30, n_stack=4, frames_first=first if is_known else None)
-    plain = make(player, 30)
-
-    for n_rows in (3, 10, 50):  # within the blank screens, after them, round the ring
-        add(player, n_rows, ours, plain)
-        assert_all_equal(ours, plain)
-        save_buffer(ours, tmp_path / "buffer")
-        loaded = load_buffer(tmp_path / "buffer", "cpu")
-        assert_same_buffer(loaded, ours)
-        ours = loaded
-    assert ours.state()["channels_first"] == [first]
-
-
-@pytest.mark.parametrize("frames", AMBIGUOUS)
-@pytest.mark.parametrize("first", [True, False])
-def test_frames_on_another_axis_than_stated_are_refused(frames, first):
-    player = Player(frames, first=first)
+def test_frames_on_another_axis_are_refused_with_the_option(first):
+    player = Player("row", first=first)
     buffer = make(player, 30, n_stack=4, frames_first=not first)
 
-    with pytest.raises(ValueError, match=f"the {'last' if first else 'first'} axis"):
+    with pytest.raises(ValueError, match=f"set frames_first={first}"):
         add(player, 9, buffer)
-
-
-def test_rows_that_fit_both_axes_are_stored_again_when_the_axis_is_known():
-    """A picture that scrolls diagonally, until something else comes from the right axis."""
-    places = np.arange(8)[:, None] / 2 + np.arange(8) // 2 + np.arange(8) % 2 / 4
-    stacks = [(step + places).astype(np.float32) for step in range(6)]
-    for step in range(6):
-        new = np.full((2, 8), 100 + step, dtype=np.float32)
-        stacks.append(np.concatenate([stacks[-1][2:], new]))
-    space = spaces.Box(-np.inf, np.inf, (8, 8), np.float32)
-    buffer = PrioritizedReplayBuffer(30, space, TWO_ACTIONS, "cpu", n_stack=4)
-
-    for now, then in pairwise(stacks):
-        buffer.add(now[None], then[None], *[np.zeros(1)] * 3, [{}])
-
-    assert (
-        buffer._get_samples(np.arange(11)).observations.tolist() == np.stack(stacks[:-1]).tolist()
-    )
 
 
 # Memory
@@ -269,24 +228,6 @@ def test_short_episodes_take_more_memory_and_lose_nothing():
 
     assert_all_equal(ours, plain)
     assert ours.frames.n_frames <= 2 * (200 + 1)
-
-
-class Memory:
-    """A ``psutil`` with a kilobyte of free memory."""
-
-    available = 1000
-
-    @classmethod
-    def virtual_memory(cls):
-        return cls
-
-
-def test_the_constructor_warns_of_memory_that_is_not_free(monkeypatch):
-    monkeypatch.setattr("sb3_per.buffers.storage.psutil", Memory)
-    space = spaces.Box(0, 255, (84, 84, 4), np.uint8)
-
-    with pytest.warns(UserWarning, match=r"7\.\d+ GB .* 0\.00 GB"):
-        PrioritizedReplayBuffer(1_000_000, space, TWO_ACTIONS, "cpu", n_stack=4)
 
 
 # Errors
@@ -330,24 +271,6 @@ def test_spaces_without_stacks_are_refused():
         make(Player(n_stack=3), 10, n_stack=2)
 
 
-@pytest.mark.parametrize(
-    ("name", "frame"), [("newest", -1), ("newest", 10**9), ("following", 10**9), ("previous", -2)]
-)
-def test_a_file_with_frames_that_do_not_exist_is_refused(name, frame, tmp_path):
-    player = Player()
-    buffer = make(player, 8, n_stack=4)
-    add(player, 5, buffer)
-    buffer.storage()[f"frames/{name}"].flat[3] = frame
-
-    save_buffer(buffer, tmp_path / "buffer")
-
-    with pytest.raises(ValueError, match=name):
-        load_buffer(tmp_path / "buffer", "cpu")
-    for n_frames in (-1, 10**9):
-        with pytest.raises(ValueError, match="n_frames"):
-            buffer.restore({**buffer.state(), "n_frames": n_frames})
-
-
 # In an algorithm
 
 
@@ -374,7 +297,7 @@ class FloatImages(ThroughPixels):
     observation_space = spaces.Box(0, 1, (4, 6, 8), np.float32)
 
 
-def train(env_kind, n_stack, alpha, order=None):
+def train(env_kind, n_stack, order):
     env = VecFrameStack(DummyVecEnv([env_kind] * 2), 4, order)
     for one in env.unwrapped.envs:
         one.observation_space = deepcopy(one.observation_space)
@@ -389,7 +312,7 @@ def train(env_kind, n_stack, alpha, order=None):
         seed=0,
         device="cpu",
         policy_kwargs={} if order else cnn,
-        replay_buffer_kwargs={"n_stack": n_stack, "alpha": alpha},
+        replay_buffer_kwargs={"n_stack": n_stack},
     )
     return model.learn(60).learn(60, reset_num_timesteps=False)
 
@@ -397,9 +320,8 @@ def train(env_kind, n_stack, alpha, order=None):
 @pytest.mark.parametrize(
     ("env_kind", "order"), [(ThroughPixels, None), (FloatImages, "first"), (FloatImages, "last")]
 )
-@pytest.mark.parametrize("alpha", [0.0, 0.6])
-def test_perdqn_learns_the_same_with_the_option(env_kind, order, alpha):
-    ours, plain = (train(env_kind, n_stack, alpha, order) for n_stack in (4, 1))
+def test_perdqn_learns_the_same_with_the_option(env_kind, order):
+    ours, plain = (train(env_kind, n_stack, order) for n_stack in (4, 1))
 
     assert ours.replay_buffer.frames is not None
     assert_all_equal(ours.replay_buffer, plain.replay_buffer)

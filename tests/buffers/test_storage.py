@@ -9,7 +9,6 @@ from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from sb3_per import PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
-from sb3_per.buffers.storage import n_step_windows
 
 ENDS = {"done_at": {(3, 0), (9, 1), (13, 0)}, "truncated_at": {(5, 1), (7, 0), (15, 1)}}
 SHARED = {"optimize_memory_usage": True, "handle_timeout_termination": False}
@@ -49,16 +48,12 @@ def samples_of_sb3(buffer, slots, env, monkeypatch):
 
 
 def assert_same_samples(ours, theirs):
-    for name, own, other in zip(ours._fields, ours, theirs, strict=True):
-        assert type(own) is type(other), name
-        if isinstance(own, dict):
-            assert own.keys() == other.keys()
-            pairs = [(own[key], other[key]) for key in own]
-        else:
-            pairs = [(own, other)] if own is not None else []
-        for left, right in pairs:
-            assert (left.dtype, left.shape) == (right.dtype, right.shape), name
-            assert th.equal(left, right), name
+    for own, other in zip(ours, theirs, strict=True):
+        parts, others = (x if isinstance(x, dict) else {"": x} for x in (own, other))
+        assert parts.keys() == others.keys()
+        for key, part in parts.items():
+            assert part is others[key] is None or th.equal(part, others[key])
+            assert part is None or part.dtype == others[key].dtype
 
 
 @pytest.mark.parametrize("n_rows", [5, 8, 19])
@@ -88,8 +83,8 @@ def test_samples_equal_those_of_sb3(space, options, is_normalized, n_rows, monke
     assert_same_samples(samples, samples_of_sb3(theirs, slots, env, monkeypatch))
 
 
-@pytest.mark.parametrize("n_rows", [1, 5, 8, 11, 19])
-@pytest.mark.parametrize("n_steps", [2, 3, 7, 12])
+@pytest.mark.parametrize("n_rows", [1, 8, 19])
+@pytest.mark.parametrize("n_steps", [2, 7, 12])
 @pytest.mark.parametrize("is_normalized", [False, True])
 def test_n_step_returns_equal_those_of_sb3(n_rows, n_steps, is_normalized, monkeypatch):
     env = normalizer(BOX) if is_normalized else None
@@ -122,24 +117,6 @@ def test_a_three_step_return_is_that_worked_out_by_hand(kind, space):
     assert (then["vector"] if space is DICT else then)[:, 0].tolist() == [3.0, 5.0, 8.0]
 
 
-def test_windows_stop_at_ends_truncations_and_the_newest_row():
-    dones, timeouts = np.zeros((6, 1)), np.zeros((6, 1))
-    dones[1], timeouts[4] = 1, 1
-
-    windows = n_step_windows(np.arange(6), 3, (dones, timeouts), newest_row=2)
-
-    assert windows.within.sum(axis=1).tolist() == [2, 1, 1, 2, 1, 3]
-    assert windows.last_slots.tolist() == [1, 1, 2, 4, 4, 1]
-
-
-@pytest.mark.parametrize("gamma", [0.0, 1.0, np.float64(0.5)])
-def test_gamma_may_be_0_1_or_numpys_and_rewards_stay_float32(gamma):
-    samples = make(3, n_steps=2, gamma=gamma)._get_samples(np.array([0]))
-
-    assert samples.rewards.item() == 0 + gamma * 1
-    assert samples.rewards.dtype == samples.discounts.dtype == th.float32
-
-
 def test_end_episodes_truncates_running_episodes():
     buffer = make(4, size=24, n_envs=2, n_steps=3, gamma=0.5, ends={"done_at": {(3, 1)}})
 
@@ -162,32 +139,6 @@ def test_end_episodes_marks_nothing_after_the_row_is_overwritten_or_if_the_buffe
 
     assert buffer._get_samples(np.array([1, 2])).discounts.flatten().tolist() == [0.125, 0.125]
     assert not buffer.timeouts.any()
-
-
-def test_end_episodes_marks_memory_optimised_episodes_as_done():
-    buffer = make(4, **SHARED)
-
-    buffer.end_episodes()
-
-    samples = fill(buffer, 1, first=10)._get_samples(np.arange(4))
-    assert samples.dones.flatten().tolist() == [0, 0, 0, 1]
-
-
-def test_sizes_may_be_numpys_unsigned_numbers_although_these_wrap_around_below_0():
-    sizes = {"size": np.uint32(8), "n_envs": np.uint8(1), "n_steps": np.int64(3)}
-    buffer = make(8, gamma=0.5, **sizes)
-
-    newest = buffer._get_samples(np.array([7]))
-    buffer.end_episodes()
-
-    assert (newest.rewards.item(), newest.discounts.item()) == (7, 0.5)
-    assert np.flatnonzero(buffer.timeouts).tolist() == [7]
-    assert type(buffer.n_steps) is int
-
-
-@pytest.mark.parametrize("flag", [None, 0, np.False_])
-def test_memory_is_not_shared_for_what_sb3_takes_as_false(flag):
-    assert len(make(3, optimize_memory_usage=flag).storage()["observations"]) == 3
 
 
 def test_tensors_do_not_share_memory_with_the_storage():

@@ -101,13 +101,6 @@ def test_a_full_disk_is_an_error_at_the_start(tmp_path, monkeypatch):
     assert files_of(tmp_path) == 0
 
 
-def test_a_folder_that_is_a_file_is_an_error(tmp_path):
-    (tmp_path / "file").write_text("")
-
-    with pytest.raises(FileExistsError):
-        make(BOX, tmp_path / "file")
-
-
 GROW = """
     import resource, sys
     import numpy as np
@@ -152,17 +145,19 @@ def test_a_buffer_of_five_times_the_memory_limit_is_filled(tmp_path):
     assert "MemoryError" in in_memory.stderr
 
 
-@pytest.mark.parametrize("space", [BOX, DICT])
-def test_the_warning_about_memory_names_what_helps(space, monkeypatch, tmp_path):
+def test_a_buffer_that_needs_more_memory_than_is_free_warns_and_names_what_helps(
+    monkeypatch, tmp_path
+):
     class Memory:
         available = 100
 
     monkeypatch.setattr(storage, "psutil", type("", (), {"virtual_memory": Memory}))
 
-    with pytest.warns(UserWarning, match="n_stack stores .* storage_dir keeps") as warnings:
-        make(space)
-    assert warnings[0].filename == __file__
-    make(space, tmp_path)  # a warning would be an error
+    for space, options in ((BOX, {}), (DICT, {}), (STACKS, {"n_stack": 4})):
+        with pytest.warns(UserWarning, match="n_stack stores .* storage_dir keeps") as warnings:
+            make(space, **options)
+        assert warnings[0].filename == __file__
+        make(space, tmp_path, **options)  # a warning would be an error
 
 
 def test_a_model_trains_and_saves_checkpoints(tmp_path, monkeypatch):

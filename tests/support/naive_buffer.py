@@ -74,8 +74,8 @@ class NaiveBuffer:
         self.stale -= set(slots)
 
     def update(self, slots, td_errors):
-        dropped = self.stale | set(self.not_sampleable())
-        kept = [pair for pair in zip(slots, td_errors, strict=True) if pair[0] not in dropped]
+        current = set(self.sampleable()) - self.stale
+        kept = [pair for pair in zip(slots, td_errors, strict=True) if pair[0] in current]
         self.sampled -= {slot for slot, _ in kept}
         self.priorities.update([slot for slot, _ in kept], [error for _, error in kept])
 
