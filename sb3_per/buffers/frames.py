@@ -58,8 +58,7 @@ class FrameStore:
         self._zeros = zeros
         self.layout = StackLayout(space, n_stack, n_envs, frames_first)
         self.n_bytes = self.layout.n_bytes  # of a frame
-        latest: list[bytes] = []
-        self._latest = 0, latest  # rows added so far, next observations of the last one
+        self._latest: list[bytes] = []  # the next observations that were added last
         # Linux reserves memory for zeros when they are first written, here and in SB3's buffers.
         self.newest = np.zeros((n_rows, n_envs), dtype=np.int64)  # frames of observations
         self.following = np.zeros((n_rows, n_envs), dtype=np.int64)  # of next observations
@@ -99,11 +98,7 @@ class FrameStore:
         return {"n_frames": self.n_frames}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """
-        Reserve memory for stored frames; the views of ``storage`` then include them.
-
-        :raises ValueError: if a store of this size cannot hold so many frames.
-        """
+        """Reserve memory for stored frames; the views of ``storage`` then include them."""
         n_frames = state["n_frames"]
         if not 0 <= n_frames <= self.max_frames:
             raise ValueError(f"n_frames must lie in [0, {self.max_frames}], got {n_frames}")
@@ -112,19 +107,14 @@ class FrameStore:
         self.counters[:] = -1, n_frames, -1
 
     def check(self, n_rows: int) -> None:
-        """
-        Check the frames that were filled in for the first rows.
-
-        :raises ValueError: if a row or a link names a frame that does not exist.
-        """
-        parts = {
-            "newest": (0, self.newest[:n_rows]),
-            "following": (0, self.following[:n_rows]),
-            "previous": (-1, self.previous[: self.n_frames]),
-        }
-        for name, (lowest, frames) in parts.items():
-            if frames.size > 0 and not lowest <= frames.min() <= frames.max() < self.n_frames:
-                raise ValueError(f"{name} must lie in [{lowest}, {self.n_frames}), got {frames}")
+        """Check frames that were filled in; raise ValueError if there are no such frames."""
+        for lowest, frames in (
+            (0, self.newest[:n_rows]),
+            (0, self.following[:n_rows]),
+            (-1, self.previous[: self.n_frames]),
+        ):
+            if not ((frames >= lowest) & (frames < self.n_frames)).all():
+                raise ValueError(f"frames must lie in [{lowest}, {self.n_frames}), got {frames}")
 
     def observations(self, slots: IntArray) -> NDArray[Any]:
         """Return the observations in slots, shape (B, ...)."""
@@ -136,12 +126,10 @@ class FrameStore:
 
     def add(self, row: int, is_full: bool, observations: Any, next_observations: Any) -> None:
         """
-        Store the observations of one row.
+        Store the observations of one row, (n_envs, ...) each.
 
         :param row: The row that is written: SB3's ``pos``.
         :param is_full: Whether all rows hold transitions: SB3's ``full``.
-        :param observations: Shape (n_envs, ...).
-        :param next_observations: Shape (n_envs, ...).
         :raises ValueError: if they are not stacks of frames; nothing has changed then.
         """
         n_rows = len(self.newest)
@@ -156,18 +144,17 @@ class FrameStore:
         self._store(n_added, is_known, continues, (stacks, next_stacks))
         if n_added + 1 == 2 * n_rows:  # the next row is row 0 of a full buffer
             self.counters[N_ADDED] = n_rows
-        self._latest = int(self.counters[N_ADDED]), [stack.tobytes() for stack in next_stacks]
+        self._latest = [stack.tobytes() for stack in next_stacks]
 
     def _continues(self, n_added: int, is_known: bool, stacks: Frames) -> NDArray[np.bool_]:
         """Return which observations equal the next observations of the row before, by bytes."""
         n_rows, n_envs = self.newest.shape
         if n_added == 0 or (n_rows == 1 and not is_known):
             return np.zeros(n_envs, dtype=bool)
-        n_latest, latest = self._latest
-        if n_latest != n_added:  # after loading, or after an exception in an `add`
+        if not is_known:
             stored = self.layout.as_stored(self._stacks(self.following[(n_added - 1) % n_rows]))
-            latest = [stack.tobytes() for stack in stored]
-        pairs = zip(stacks, latest, strict=True)  # three times as fast as comparing arrays
+            self._latest = [stack.tobytes() for stack in stored]
+        pairs = zip(stacks, self._latest, strict=True)  # three times as fast as comparing arrays
         return np.array([stack.tobytes() == before for stack, before in pairs])
 
     def _store(

@@ -114,10 +114,9 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
 
     def __getstate__(self) -> dict[str, Any]:
         # Environments are not stored: see `set_env`.
-        return {**PrioritizedDictReplayBuffer.__getstate__(self), "env": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        state = PrioritizedDictReplayBuffer.__getstate__(self)
+        del state["env"]
+        return state
 
     def arguments(self) -> dict[str, Any]:
         """Return the options with which the buffer was made, as ``replay_buffer_kwargs``."""
@@ -209,14 +208,11 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
         self, batch_size: int, env: VecNormalize | None = None, *, beta: float | None = None
     ) -> PrioritizedReplayBufferSamples:
         """
-        Sample a batch by priority, and give new goals to a part of it.
+        Sample a batch by priority, and give new goals to its last transitions.
 
-        :param batch_size: B, how many transitions.
-        :param env: Normalizes observations and rewards, if given.
-        :param beta: Exponent of this batch's weights; None for the buffer's ``beta``.
-        :return: The batch: first the transitions with their own goals, then those with new goals.
-        :raises ValueError: if no episode has ended yet, or the buffer holds too few transitions;
-            nothing has changed then.
+        The arguments are those of ``PrioritizedReplayBuffer.sample``.
+
+        :raises ValueError: if no episode has ended yet; nothing has changed then.
         """
         if self.env is None and self.n_sampled_goal > 0:
             raise ValueError(
@@ -254,9 +250,6 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
 
         The random numbers come from the buffer's generator instead of NumPy's global one, so a
         saved buffer continues with the same batches.
-
-        :param batch_indices: Rows, shape (B,).
-        :param env_indices: Environments, shape (B,).
         """
         starts = self.ep_start[batch_indices, env_indices]
         own_steps = (batch_indices - starts) % self.buffer_size
@@ -283,14 +276,10 @@ def require_goals(observation_space: spaces.Space[Any]) -> None:
 
 def require_compute_reward(env: VecEnv | None) -> None:
     """Raise ValueError unless environments can compute the reward for another goal."""
-    if not isinstance(env, VecEnv):
+    if not isinstance(env, VecEnv) or not env.has_attr("compute_reward"):
         raise ValueError(
             "PrioritizedHerReplayBuffer needs env to be a VecEnv, such as the result of "
-            f"model.get_env() or make_vec_env(...) (to load a model, pass env), got {env}"
-        )
-    if not env.has_attr("compute_reward"):
-        raise ValueError(
-            "PrioritizedHerReplayBuffer needs environments with a method "
+            "model.get_env() or make_vec_env(...) (to load a model, pass env), with a method "
             f"compute_reward(achieved_goal, desired_goal, info), got {env}"
         )
 

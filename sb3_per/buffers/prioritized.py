@@ -236,7 +236,6 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
 
     @property
     def prioritization(self) -> Prioritization:
-        """Return the prioritization."""
         return self.sampler.prioritization
 
     @property
@@ -255,15 +254,11 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
 
     def sampleable_slots(self) -> IntArray:
         """Return the slots that can be sampled, in order."""
-        slots: IntArray = np.arange(self.n_stored)
         # The last row of demonstrations may have no transition for the last environments.
-        end = self.n_demonstration_rows * self.n_envs
-        slots = slots[(slots < self.n_demonstrations) | (slots >= end)]
-        return (
-            slots
-            if self.excluded_row is None
-            else np.setdiff1d(slots, self.slots_of(self.excluded_row))
-        )
+        missing = np.arange(self.n_demonstrations, self.n_demonstration_rows * self.n_envs)
+        if self.excluded_row is not None:
+            missing = self.slots_of(self.excluded_row)
+        return np.setdiff1d(np.arange(self.n_stored), missing)
 
     def add_demonstrations(self, *sources: Any) -> None:
         """
@@ -293,22 +288,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
     def generator(self, generator: np.random.Generator) -> None:
         self.sampler.generator = generator
 
-    def add(
-        self,
-        obs: Any,
-        next_obs: Any,
-        action: NDArray[Any],
-        reward: NDArray[Any],
-        done: NDArray[Any],
-        infos: list[dict[str, Any]],
-    ) -> None:
-        """Store one transition of every environment as SB3 does; they can be sampled then."""
-        row = self.pos
-        super().add(obs, next_obs, action, reward, done, infos)
-        self._insert_row(row)
-
     def _insert_row(self, row: int) -> None:
-        """Insert a stored row into the sampler, and remove the write head if it cannot be read."""
+        # The transitions can be sampled from now on, except at the write head of shared storage.
         self.sampler.insert(self.slots_of(row))
         if self.excluded_row is not None:
             self.sampler.remove(self.slots_of(self.excluded_row))

@@ -66,9 +66,11 @@ class SlotReplayBuffer(ReplayBuffer):
         storage_dir: str | os.PathLike[str] | None = None,
         info_keys: Sequence[str] = (),
     ) -> None:
-        sizes = {"buffer_size": buffer_size, "n_envs": n_envs}
-        for name, value in {**sizes, "n_steps": n_steps, "n_stack": n_stack}.items():
+        require_whole("buffer_size", buffer_size)
+        for name, value in {"n_steps": n_steps, "n_stack": n_stack}.items():
             require_whole(name, value)
+            if value > 1 and optimize_memory_usage:
+                raise ValueError(f"{name} must be 1 with optimize_memory_usage, got {value}")
         require_number("gamma", gamma, 0, 1)
         has_dict = isinstance(observation_space, spaces.Dict)
         if has_dict and not isinstance(self, DictReplayBuffer):
@@ -76,9 +78,6 @@ class SlotReplayBuffer(ReplayBuffer):
                 "Dict observations need a buffer such as PrioritizedDictReplayBuffer, got "
                 f"{type(self).__name__}"
             )
-        for name, value in {"n_steps": n_steps, "n_stack": n_stack}.items():
-            if value > 1 and optimize_memory_usage:
-                raise ValueError(f"{name} must be 1 with optimize_memory_usage, got {value}")
         super().__init__(
             int(buffer_size),
             spaces.Dict({}) if has_dict else EMPTY_SPACE,
@@ -177,7 +176,9 @@ class SlotReplayBuffer(ReplayBuffer):
         Store one transition of every environment, as ``ReplayBuffer.add`` does, with fewer copies.
         """
         row = self.pos
-        info_values = self._info_values(infos) if self.info_keys else {}
+        info_values = {key: np.array([info[key] for info in infos]) for key in self.info_keys}
+        if info_values:
+            self.make_info_arrays(info_values)
         if self.frames is not None:
             self.frames.add(row, self.full, obs, next_obs)
         else:
@@ -203,6 +204,10 @@ class SlotReplayBuffer(ReplayBuffer):
             self.pos = self.n_demonstration_rows
         else:
             self.pos = row + 1
+        self._insert_row(row)
+
+    def _insert_row(self, row: int) -> None:
+        """Do what a subclass has to do with a row that was stored."""
 
     def extend_from(self, buffer: ReplayBuffer) -> None:
         """Add the transitions of one of SB3's buffers with the same spaces, the oldest first."""
@@ -233,12 +238,6 @@ class SlotReplayBuffer(ReplayBuffer):
             store[row] = np.reshape(observations, (self.n_envs, 1))
         else:
             store[row] = observations
-
-    def _info_values(self, infos: list[dict[str, Any]]) -> dict[str, NDArray[Any]]:
-        """Return the values of ``info_keys`` by key, each of shape (n_envs, ...)."""
-        values = {key: np.array([info[key] for info in infos]) for key in self.info_keys}
-        self.make_info_arrays(values)
-        return values
 
     def make_info_arrays(self, values: Mapping[str, NDArray[Any]]) -> None:
         """
@@ -310,7 +309,11 @@ class SlotReplayBuffer(ReplayBuffer):
             next_observations = self.frames.next_observations(last_slots)
         else:
             observations = _take(self.observations, slots)
-            next_observations = self._next_observations_at(last_slots)
+            if self.optimize_memory_usage:
+                next_slots = (last_slots + self.n_envs) % self.n_slots
+                next_observations = _take(self.observations, next_slots)
+            else:
+                next_observations = _take(self.next_observations, last_slots)
         return ReplayBufferSamples(
             observations=self._tensor(self._normalize_obs(observations, env)),
             actions=self._tensor(_take(self.actions, slots)),
@@ -319,11 +322,6 @@ class SlotReplayBuffer(ReplayBuffer):
             rewards=self._tensor(rewards),
             discounts=None if discounts is None else self._tensor(discounts),
         )
-
-    def _next_observations_at(self, slots: IntArray) -> Any:
-        if self.optimize_memory_usage:
-            return _take(self.observations, (slots + self.n_envs) % self.n_slots)
-        return _take(self.next_observations, slots)
 
     def _n_step_returns(
         self, slots: IntArray, env: VecNormalize | None

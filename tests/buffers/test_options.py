@@ -40,7 +40,6 @@ BAD_OPTIONS = [
     ("threshold", {"prioritization": "lap", "prioritization_kwargs": {"threshold": 0}}),
     ("td_error_clip", {"prioritization": "lap", "td_error_clip": 1.0}),
     *[("buffer_size", {"size": value}) for value in (0, 1e3)],
-    ("n_envs", {"n_envs": 0}),
     *[("n_steps", {"n_steps": value}) for value in (0, 2.5)],
     ("n_steps", {"n_steps": 3, **MEMORY_OPTIMISED}),
     ("gamma", {"gamma": 1.5}),
