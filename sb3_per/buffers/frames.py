@@ -83,7 +83,7 @@ class FrameStore:
         views: dict[str, NDArray[Any]] = {}
         first = 0
         for i, chunk in enumerate(self.chunks):
-            if i == 0 or first < self.n_frames:
+            if first < self.n_frames:
                 views[f"frames/{i}"] = chunk[: self.n_frames - first]
             first += len(chunk)
         return {

@@ -286,8 +286,6 @@ def require_compute_reward(env: VecEnv | None) -> None:
 
 def _concatenated(parts: list[Any]) -> Any:
     """Return the concatenation of tensors, or of dicts of tensors."""
-    if len(parts) == 1:
-        return parts[0]
     if isinstance(parts[0], dict):
         return {key: th.cat([part[key] for part in parts]) for key in parts[0]}
     return th.cat(parts)

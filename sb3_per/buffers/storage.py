@@ -212,22 +212,17 @@ class SlotReplayBuffer(ReplayBuffer):
     def extend_from(self, buffer: ReplayBuffer) -> None:
         """Add the transitions of one of SB3's buffers with the same spaces, the oldest first."""
         rows, next_observations, next_rows = rows_in_order(buffer)
-        has_infos = getattr(buffer, "copy_info_dict", False)  # of hindsight replay
+        stored: Any = getattr(buffer, "infos", [[{}] * self.n_envs] * buffer.buffer_size)  # of HER
         for row, next_row in zip(rows, next_rows, strict=True):
+            pairs = zip(stored[row], buffer.timeouts[row], strict=True)
+            infos = [{**info, "TimeLimit.truncated": timeout > 0} for info, timeout in pairs]
             self.add(
                 _row(buffer.observations, row),
                 _row(next_observations, next_row),
                 buffer.actions[row],
                 buffer.rewards[row],
                 buffer.dones[row],
-                [
-                    {**info, "TimeLimit.truncated": timeout > 0}
-                    for info, timeout in zip(
-                        buffer.infos[row] if has_infos else [{}] * self.n_envs,  # type: ignore[attr-defined]  # it has them
-                        buffer.timeouts[row],
-                        strict=True,
-                    )
-                ],
+                infos,
             )
 
     def _put(self, store: Any, row: int, observations: Any) -> None:
