@@ -58,6 +58,7 @@ class FrameStore:
         self._zeros = zeros
         self.layout = StackLayout(space, n_stack, n_envs, frames_first)
         self.n_bytes = self.layout.n_bytes  # of a frame
+        self._one_each = np.ones(n_envs, dtype=np.int64)
         self._latest: list[bytes] = []  # the next observations that were added last
         # Linux reserves memory for zeros when they are first written, here and in SB3's buffers.
         self.newest = np.zeros((n_rows, n_envs), dtype=np.int64)  # frames of observations
@@ -164,9 +165,11 @@ class FrameStore:
         continues: NDArray[np.bool_],
         stacks: tuple[Frames, Frames],
     ) -> None:
-        n_new = np.ones(len(continues), dtype=np.int64)
-        for env in np.flatnonzero(~continues).tolist():
-            n_new[env] += _n_kept(stacks[0][env])
+        n_new = self._one_each
+        if not continues.all():
+            n_new = n_new.copy()
+            for env in np.flatnonzero(~continues).tolist():
+                n_new[env] += _n_kept(stacks[0][env])
         chosen = np.empty(int(n_new.sum()), dtype=np.int64)
         choose_free(self.counters, self.previous, chosen)
         self._reserve(int(chosen.max()) + 1)
