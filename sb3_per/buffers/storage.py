@@ -211,6 +211,8 @@ class SlotReplayBuffer(ReplayBuffer):
 
     def extend_from(self, buffer: ReplayBuffer) -> None:
         """Add the transitions of one of SB3's buffers with the same spaces, the oldest first."""
+        if self.info_keys:
+            raise ValueError(f"SB3's buffers have no infos, so info_keys={[*self.info_keys]} fail")
         rows, next_observations, next_rows = rows_in_order(buffer)
         stored: Any = getattr(buffer, "infos", [[{}] * self.n_envs] * buffer.buffer_size)  # of HER
         for row, next_row in zip(rows, next_rows, strict=True):
