@@ -1,17 +1,17 @@
 """What all prioritized algorithms have in common: their buffer, beta, loading and logging."""
 
 import functools
-import inspect
 import io
 import pathlib
 import pickle
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import torch as th
 from gymnasium import spaces
+from numpy.typing import NDArray
 from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
@@ -26,38 +26,40 @@ from stable_baselines3.common.vec_env import (
 )
 from stable_baselines3.her import HerReplayBuffer
 
-from sb3_per.algorithms.metrics import LOGGED, Metrics, averaged_moments, log_metrics
 from sb3_per.buffers.demonstrations import transitions_of
 from sb3_per.buffers.her import PrioritizedHerReplayBuffer, require_compute_reward, require_goals
 from sb3_per.buffers.prioritized import PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
 from sb3_per.options import LAP, OPTION_NAMES, PAPER, beta_at
 from sb3_per.prioritization.proportional import LossAdjusted
 
-# What SB3 and pickle raise for a file that holds something else.
-_UNREADABLE = (
-    AssertionError,
-    AttributeError,
-    EOFError,
-    ImportError,
-    ValueError,
-    pickle.UnpicklingError,
-)
-
 SelfPrioritized = TypeVar("SelfPrioritized", bound="PrioritizedAlgorithm")
 
-# Arguments that the algorithms do not have, and what to do instead; the last ones are from Stable
-# Baselines 2.
+# Options that belong in ``replay_buffer_kwargs``, and how; the last ones are Stable Baselines 2's.
 _MISPLACED = {
     **{name: f"{name}=..." for name in (*OPTION_NAMES, "n_stack", "info_keys", "storage_dir")},
-    "beta_initial": "beta=(first, last)",
-    "beta_final": "beta=(first, last)",
-    "beta_fraction": "beta=(first, last, n_steps)",
-    "loss": "prioritization='lap', which brings a Huber loss",
     "prioritized_replay_alpha": "alpha=...",
     "prioritized_replay_beta0": "beta=(first, last)",
     "prioritized_replay_beta_iters": "beta=(first, last, n_steps)",
     "prioritized_replay_eps": "eps=...",
 }
+# Weight of the past in the averages of the gradient's second moments: about the last 100 batches.
+# A single batch may hold none of the rare samples with large gradients.
+_PAST = 0.99
+
+
+class Metrics(NamedTuple):
+    """The metrics of a gradient step."""
+
+    loss: float
+    td_error: float
+    weight_mean: float
+    effective_sample_size: float
+    linear_loss_share: float
+    second_moment: float
+    uniform_second_moment: float
+
+
+LOGGED = (*Metrics._fields[:-2], "gradient_noise_ratio")
 
 
 class PrioritizedAlgorithm(OffPolicyAlgorithm):
@@ -75,10 +77,13 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
     default_options: ClassVar[Mapping[str, Any]] = PAPER
     # The abs(TD error) at which the algorithm's own loss turns linear; None if it never does.
     huber_threshold: ClassVar[float | None] = None
-    # Which metrics of gradient steps are logged as ``train/<name>``.
+    # The metrics of gradient steps that are logged as ``train/<name>``.
     logged_metrics: ClassVar[tuple[str, ...]] = LOGGED
-    replay_buffer: PrioritizedReplayBuffer
-    _moments: Sequence[float] = (0.0, 0.0)  # moving averages of the gradient's second moments
+    # None until it is made, and after a user has deleted it.
+    replay_buffer: PrioritizedReplayBuffer = None  # type: ignore[assignment]
+    # Moving averages of the gradient's second moments, weighted and uniform. Their ratio needs no
+    # correction for the start at 0, because both have the same.
+    _moments: tuple[float, float] = (0.0, 0.0)
     _progress = 0.0  # of the training, in [0, 1]
     # While transitions are collected with gSDE; else None.
     torch_states_before_rollout: list[th.Tensor] | None = None
@@ -90,20 +95,18 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         Python refuses unknown arguments before any other code of an algorithm runs.
         """
         super().__init_subclass__(**kwargs)
-        constructor: Any = cls.__init__
-        if constructor is OffPolicyAlgorithm.__init__:  # of a mixin, before an algorithm of SB3
+        inherited: Any = super(cls, cls).__init__
+        # A mixin without an algorithm of SB3, or a subclass of an algorithm that already checks.
+        if inherited is OffPolicyAlgorithm.__init__ or hasattr(inherited, "__wrapped__"):
             return
         own: Any = vars(cls).get("__init__")
-        kinds = {each.kind for each in inspect.signature(constructor).parameters.values()}
-        takes_any = inspect.Parameter.VAR_KEYWORD in kinds  # what it passes on is checked there
 
-        @functools.wraps(constructor)
+        @functools.wraps(own or inherited)
         def construct(self: Any, *args: Any, **kwargs: Any) -> None:
-            if not takes_any:
-                refuse_misplaced(cls, kwargs)
+            refuse_misplaced(type(self), kwargs)
             if own is not None:
                 own(self, *args, **kwargs)
-            else:  # not `constructor`: a subclass may put another algorithm's class in between
+            else:  # not `inherited`: a subclass may put another algorithm's class in between
                 super(cls, self).__init__(*args, **kwargs)
 
         cls.__init__ = construct  # type: ignore[method-assign]
@@ -143,9 +146,6 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
 
         :raises ValueError: for options that do not fit the algorithm.
         """
-        if not isinstance(self.replay_buffer_kwargs, dict):
-            got = repr(self.replay_buffer_kwargs)
-            raise ValueError(f"replay_buffer_kwargs must be a dict, got {got}")
         given = dict(self.replay_buffer_kwargs)
         for name in ("n_steps", "gamma"):
             own = getattr(self, name)
@@ -166,12 +166,10 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         return LAP if prioritization == "lap" else PAPER
 
     def _clip_of_loss(self, prioritization: Any) -> float:
-        if prioritization == "lap":
-            raise ValueError("td_error_clip must be a number or None with LAP, got 'loss'")
-        if self.huber_threshold is None:
+        if prioritization == "lap" or self.huber_threshold is None:
             raise ValueError(
-                f"td_error_clip must be a number or None for {type(self).__name__}, got 'loss', "
-                "which is the threshold of a Huber loss"
+                f"td_error_clip must be a number or None for {type(self).__name__} with "
+                f"{prioritization!r} priorities, got 'loss'"
             )
         return self.huber_threshold
 
@@ -211,17 +209,15 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         :raises ValueError: if the file does not hold a buffer that fits the model; the model keeps
             its own buffer then.
         """
-        own = getattr(self, "replay_buffer", None)
+        own = self.replay_buffer
         try:
             super().load_replay_buffer(path, truncate_last_traj)
             loaded = self.replay_buffer
-        except _UNREADABLE as error:
-            raise ValueError(
-                f"{path} must be a file of save_replay_buffer, of this version of sb3-per "
-                f"(load_buffer reads files of save_buffer): {error}"
-            ) from error
+        except pickle.UnpicklingError as error:
+            rule = "must be a file of save_replay_buffer (load_buffer reads files of save_buffer)"
+            raise ValueError(f"{path} {rule}: {error}") from error
         finally:
-            self.replay_buffer = own  # type: ignore[assignment]  # None if it was deleted
+            self.replay_buffer = own
         if not isinstance(loaded, PrioritizedReplayBuffer):
             loaded = self._with_priorities(loaded)
         is_continued = isinstance(loaded, HerReplayBuffer) and not truncate_last_traj
@@ -281,11 +277,9 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         if changed:
             warnings.warn(f"the model takes these options of the buffer: {changed}", stacklevel=3)
         buffer.device = self.device
-        own = getattr(self, "replay_buffer", None)  # None if it was deleted
-        is_elsewhere = self._last_obs is not None and buffer is not own
-        is_hindsight = isinstance(buffer, PrioritizedHerReplayBuffer)
+        is_elsewhere = self._last_obs is not None and buffer is not self.replay_buffer
         # Others are loaded as they were stored: with one-step returns, the marks change nothing.
-        needs_ends = buffer.n_steps > 1 or buffer.optimize_memory_usage or is_hindsight
+        needs_ends = buffer.n_steps > 1 or buffer.optimize_memory_usage
         if ends_episodes and is_elsewhere and needs_ends:
             buffer.end_episodes()
         if isinstance(buffer, PrioritizedHerReplayBuffer):
@@ -298,7 +292,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
     def set_env(self, env: GymEnv, force_reset: bool = True) -> None:
         """Continue with other environments, as SB3 does; hindsight replay uses them, too."""
         env = self._wrap_env(env, self.verbose)
-        buffer = getattr(self, "replay_buffer", None)  # None if it was deleted
+        buffer = self.replay_buffer
         if buffer is not None:
             require_fitting_environments(type(buffer), buffer.n_stack, env)
         super().set_env(env, force_reset)
@@ -308,9 +302,8 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
     def set_random_seed(self, seed: int | None = None) -> None:
         """Set all seeds as SB3 does, and seed the buffer's random generator."""
         super().set_random_seed(seed)
-        buffer = getattr(self, "replay_buffer", None)  # None while the model is built
-        if seed is not None and buffer is not None:
-            buffer.generator = np.random.default_rng(seed)
+        if seed is not None and self.replay_buffer is not None:
+            self.replay_buffer.generator = np.random.default_rng(seed)
 
     def _setup_learn(
         self,
@@ -353,12 +346,28 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         self.replay_buffer.beta = beta_at(beta, self._progress, self.num_timesteps)
 
     def _log_prioritization(self, steps: list[Metrics]) -> None:
-        """Log beta, the largest priority, and the metrics of gradient steps."""
+        """
+        Log beta, the largest priority, means over gradient steps, and the gradient's noise.
+
+        A ``gradient_noise_ratio`` below 1 means that prioritization makes the gradient less noisy
+        than uniform sampling would. It is 1 if all gradients are 0.
+        """
         self.logger.record("train/beta", self.replay_buffer.beta)
         self.logger.record("train/priority_max", self.replay_buffer.prioritization.largest_priority)
-        if steps:
-            self._moments = averaged_moments(self._moments, steps)
-            log_metrics(self.logger, self.logged_metrics, steps, self._moments)
+        if not steps:
+            return
+        weighted, uniform = self._moments
+        for each in steps:
+            weighted = _PAST * weighted + (1 - _PAST) * each.second_moment
+            uniform = _PAST * uniform + (1 - _PAST) * each.uniform_second_moment
+        self._moments = weighted, uniform
+        values = {
+            name: sum(getattr(each, name) for each in steps) / len(steps)
+            for name in Metrics._fields
+        }
+        values["gradient_noise_ratio"] = weighted / uniform if uniform > 0 else 1.0
+        for name in self.logged_metrics:
+            self.logger.record(f"train/{name}", values[name])
 
     def learn(
         self: SelfPrioritized,
@@ -378,9 +387,10 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
 
         :param tb_log_name: By default the name of the class, such as PERDQN.
         """
-        name = type(self).__name__ if tb_log_name is None else tb_log_name
-        first = total_timesteps, callback, log_interval, name
-        return super().learn(*first, reset_num_timesteps, progress_bar)
+        name = tb_log_name or type(self).__name__
+        return super().learn(
+            total_timesteps, callback, log_interval, name, reset_num_timesteps, progress_bar
+        )
 
     @classmethod
     def load(
@@ -410,9 +420,8 @@ def refuse_misplaced(algorithm: type[Any], arguments: Mapping[str, Any]) -> None
 
     :raises ValueError: for the first one; the message says where it belongs.
     """
-    own = inspect.signature(algorithm.__init__).parameters
     for name in arguments:
-        if name in _MISPLACED and name not in own:
+        if name in _MISPLACED:
             raise ValueError(
                 f"{algorithm.__name__} has no argument {name!r}: pass "
                 f"replay_buffer_kwargs=dict({_MISPLACED[name]})"
@@ -433,28 +442,22 @@ def resolve_buffer_class(
     default = PrioritizedDictReplayBuffer if has_dict else PrioritizedReplayBuffer
     if named is HerReplayBuffer:
         named = PrioritizedHerReplayBuffer
-    plain = (ReplayBuffer, DictReplayBuffer, NStepReplayBuffer, PrioritizedReplayBuffer)
-    if named is None or named in plain:
+    if named in (None, ReplayBuffer, DictReplayBuffer, NStepReplayBuffer, PrioritizedReplayBuffer):
         return default
-    if isinstance(named, type) and issubclass(named, PrioritizedHerReplayBuffer):
+    if issubclass(named, PrioritizedHerReplayBuffer):
         require_goals(observation_space)
-    fits = isinstance(named, type) and issubclass(named, default)
-    if fits and issubclass(named, PrioritizedDictReplayBuffer) == has_dict:
-        return named
-    raise ValueError(
-        f"replay_buffer_class must be {default.__name__} or a subclass of it for these "
-        f"observations (for hindsight replay, PrioritizedHerReplayBuffer), got {named}"
-    )
+    if not issubclass(named, default) or issubclass(named, PrioritizedDictReplayBuffer) != has_dict:
+        rule = f"replay_buffer_class must be {default.__name__} or a subclass of it"
+        raise ValueError(f"{rule} for these observations, got {named}")
+    return named
 
 
-def require_matching_buffer(buffer: Any, model: OffPolicyAlgorithm) -> None:
+def require_matching_buffer(buffer: ReplayBuffer, model: OffPolicyAlgorithm) -> None:
     """
     Check that a model can learn from the transitions of a buffer.
 
     :raises ValueError: if spaces, number of environments or n-step returns differ.
     """
-    if not isinstance(buffer, ReplayBuffer):
-        raise ValueError(f"the buffer must be a ReplayBuffer, got {type(buffer).__name__}")
     expected_of: dict[str, Any] = {
         "n_envs": model.n_envs,
         "observation_space": model.observation_space,
@@ -511,12 +514,50 @@ def torch_states() -> list[th.Tensor]:
 
 def _options_of(buffer: PrioritizedReplayBuffer, given: dict[str, Any]) -> dict[str, Any]:
     """Return all options of a buffer; of a subclass of the user's, only those that were given."""
-    ours = (
-        PrioritizedReplayBuffer,
-        PrioritizedDictReplayBuffer,
-        PrioritizedHerReplayBuffer,
-    )
     own = buffer.arguments()
+    ours = (PrioritizedReplayBuffer, PrioritizedDictReplayBuffer, PrioritizedHerReplayBuffer)
     if type(buffer) not in ours:  # its constructor may not take the others
         own = {name: value for name, value in own.items() if name in given}
     return {**given, **own}
+
+
+def metrics_of(
+    td_errors: NDArray[np.float32],
+    weights: NDArray[np.float32],
+    loss_threshold: float | None = None,
+) -> Metrics:
+    """
+    Return the metrics of a batch.
+
+    With w the weights, d the TD errors, t the loss's threshold and g = min(abs(d), t), the size of
+    a sample's gradient with respect to its Q-value:
+
+    - ``loss`` is the mean Huber loss of d, without weights (nothing is logged without a threshold:
+      SB3 logs the loss itself there);
+    - ``effective_sample_size`` is (sum w)^2 / (B sum w^2), 0 where all weights are 0;
+    - ``linear_loss_share`` is the share of samples with abs(d) > t, 0 without a threshold;
+    - ``second_moment`` is mean(w^2 g^2) / mean(w)^2, and ``uniform_second_moment`` is mean(w g^2) /
+      mean(w): for beta = 1, estimates of the gradient's second moment and of its second moment
+      under uniform sampling. The mean weight makes them independent of how weights are normalized.
+
+    :param td_errors: Target minus Q, on the host, shape (B,).
+    :param weights: Importance-sampling weights, on the host, shape (B,).
+    :param loss_threshold: The abs(TD error) at which the loss turns linear; None if it never does.
+    """
+    weights = weights.astype(np.float64)  # squares of small weights can underflow in float32
+    sizes = np.abs(td_errors)
+    n, total, squares = len(weights), float(weights.sum()), float(weights @ weights)
+    threshold = np.inf if loss_threshold is None else loss_threshold
+    gradients = np.minimum(sizes.astype(np.float64), threshold)
+    weighted = weights * gradients
+    # g d - g^2 / 2 is d^2 / 2 up to the threshold, and linear beyond it.
+    loss = float(gradients @ sizes) - 0.5 * float(gradients @ gradients)
+    return Metrics(
+        loss=loss / n,
+        td_error=float(sizes.sum()) / n,
+        weight_mean=total / n,
+        effective_sample_size=total * total / (n * squares) if squares > 0 else 0.0,
+        linear_loss_share=int(np.count_nonzero(sizes > threshold)) / n,
+        second_moment=n * float(weighted @ weighted) / total**2 if total > 0 else 0.0,
+        uniform_second_moment=float(weighted @ gradients) / total if total > 0 else 0.0,
+    )

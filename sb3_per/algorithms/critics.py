@@ -4,9 +4,8 @@ Prioritized critics without copies of ``train``.
 SB3's ``train`` looks up its loss function under a global name. This module runs the same code with
 other globals: there, the name is a loss function that weights its gradient and passes the TD errors
 of the buffer's last batch to the buffer. SB3's module stays as it is, and changes in SB3's
-``train`` need no change here. Two checks raise an error if a version of SB3 computes its loss in
-another way: the code must use the name, and it must compute the loss a known number of times in
-each gradient step.
+``train`` need no change here. If a version of SB3 computes its loss in another way, ``train``
+raises an error, because the loss must be computed a known number of times in each gradient step.
 
 Hooks on the critic would not do: they see gradients, and the gradient of a Huber or quantile loss
 does not determine the TD error. A patch of SB3's module would affect other models in the process.
@@ -15,17 +14,14 @@ does not determine the TD error. A patch of SB3's module would affect other mode
 import functools
 import types
 from collections.abc import Callable
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar
 
 import torch as th
 from torch.nn import functional as F
 
-from sb3_per.algorithms.base import PrioritizedAlgorithm
-from sb3_per.algorithms.metrics import LOGGED, Metrics, metrics_of
+from sb3_per.algorithms.base import LOGGED, Metrics, PrioritizedAlgorithm, metrics_of
 from sb3_per.buffers.prioritized import PrioritizedReplayBuffer, PrioritizedReplayBufferSamples
 from sb3_per.options import HALF_UNIFORM, LAP
-
-KNOWN_VERSIONS = "stable-baselines3 and sb3-contrib 2.8.0 and 2.9.2 are known to work"
 
 # SB3 logs the loss itself.
 CRITIC_METRICS = LOGGED[1:]
@@ -59,35 +55,30 @@ class WeightedLoss:
         loss: Loss,
         td_errors: TDErrors,
         n_calls: int,
-        loss_threshold: float | None = None,
+        loss_threshold: float | None,
     ) -> None:
-        buffer.last_batch = None
+        self.n_computed = 0
         self.steps: list[Metrics] = []
         self._buffer = buffer
         self._loss = loss
         self._td_errors = td_errors
         self._n_calls = n_calls
         self._loss_threshold = loss_threshold
-        self._batch: PrioritizedReplayBufferSamples | None = None
         self._errors: list[th.Tensor] = []
 
     def __call__(
         self, current: th.Tensor, target: th.Tensor, *args: Any, **kwargs: Any
     ) -> th.Tensor:
         """Return the loss of current values, (B, ...), as SB3 computes it."""
-        batch = self._buffer.last_batch
-        if batch is not self._batch:
-            self.require_complete()
-            self._batch = batch
-            self._errors.clear()
-        if batch is None or len(self._errors) == self._n_calls:
-            self._refuse(len(self._errors) + 1)
+        self.n_computed += 1
+        batch: Any = self._buffer.last_batch
         weights = batch.weights.reshape(-1, *[1] * (current.ndim - 1))
         # With autocast, gradients may be of half precision, and a hook must keep their type.
         current.register_hook(lambda gradient: (gradient * weights).to(gradient.dtype))  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self._errors.append(self._td_errors(current.detach(), target).abs())
         if len(self._errors) == self._n_calls:
             self._update_priorities(batch)
+            self._errors.clear()
         return self._loss(current, target, *args, **kwargs)
 
     def _update_priorities(self, batch: PrioritizedReplayBufferSamples) -> None:
@@ -96,18 +87,6 @@ class WeightedLoss:
         self._buffer.update_priorities(batch.slots, errors)
         weights = batch.weights.cpu().numpy().ravel()
         self.steps.append(metrics_of(errors, weights, self._loss_threshold))
-
-    def require_complete(self) -> None:
-        """Raise RuntimeError unless the loss was computed as often as expected."""
-        if self._batch is not None and len(self._errors) != self._n_calls:
-            self._refuse(len(self._errors))
-
-    def _refuse(self, n_calls: int) -> NoReturn:
-        raise RuntimeError(
-            f"train computed its loss {n_calls} times in a gradient step instead of "
-            f"{self._n_calls} times, so it cannot be weighted: {KNOWN_VERSIONS}, with as many "
-            "critics as critic.n_critics says"
-        )
 
 
 class PrioritizedCriticAlgorithm(PrioritizedAlgorithm):
@@ -130,29 +109,13 @@ class PrioritizedCriticAlgorithm(PrioritizedAlgorithm):
 
     def _n_losses(self) -> int:
         """Return how often ``train`` computes the loss in each gradient step."""
-        critic: Any = self.critic  # type: ignore[attr-defined]  # the base has it
-        if not hasattr(critic, "n_critics"):
-            raise ValueError(
-                "the critic must have n_critics, the number of Q-values that it returns, got "
-                f"{type(critic).__name__} without it"
-            )
-        n_critics: int = critic.n_critics
+        n_critics: int = self.critic.n_critics  # type: ignore[attr-defined]  # the base has it
         return n_critics
 
     def _loss_function(self, own: Loss) -> Loss:
         """Return the loss function to minimise, given the loss function of ``train``."""
         threshold = self.loss_threshold
         return own if threshold is None else huber_loss(threshold)
-
-    def _setup_model(self) -> None:
-        require_global(self._train_of_sb3(), self.loss_name)
-        super()._setup_model()
-        self._n_losses()
-
-    def _train_of_sb3(self) -> types.FunctionType:
-        train: Any = super().train
-        function: types.FunctionType = train.__func__
-        return function
 
     def train(self, gradient_steps: int, batch_size: int | None = None) -> None:
         """
@@ -161,17 +124,25 @@ class PrioritizedCriticAlgorithm(PrioritizedAlgorithm):
         :param batch_size: By default that of SB3's ``train``; ``learn`` passes the model's.
         """
         self._update_beta()
-        train = self._train_of_sb3()
+        train: Any = super().train
+        train = train.__func__
+        n_losses = self._n_losses()
         loss = WeightedLoss(
             self.replay_buffer,
             self._loss_function(lookup_global(train, self.loss_name)),
             self.td_errors,
-            self._n_losses(),
+            n_losses,
             self.loss_threshold,
         )
         given = () if batch_size is None else (batch_size,)
         with_global(train, self.loss_name, loss)(self, gradient_steps, *given)
-        loss.require_complete()
+        if loss.n_computed != n_losses * gradient_steps:
+            raise RuntimeError(
+                f"train of {type(self).__name__} computed {self.loss_name} {loss.n_computed} times "
+                f"in {gradient_steps} gradient steps instead of {n_losses * gradient_steps} times, "
+                "so it cannot be weighted: stable-baselines3 and sb3-contrib 2.8.0 and 2.9.2 are "
+                "known to work, with as many critics as critic.n_critics says"
+            )
         self._log_prioritization(loss.steps)
 
 
@@ -230,46 +201,18 @@ def with_global(function: types.FunctionType, name: str, replacement: object) ->
     """
     name, _, attribute = name.partition(".")
     if attribute:
-        replacement = _Overlay(function.__globals__[name], {attribute: replacement})
-    copy = types.FunctionType(
+        others = vars(function.__globals__[name])
+        replacement = types.SimpleNamespace(**{**others, attribute: replacement})
+    return types.FunctionType(
         function.__code__,
         {**function.__globals__, name: replacement},
         function.__name__,
         function.__defaults__,
         function.__closure__,
     )
-    copy.__kwdefaults__ = function.__kwdefaults__
-    return copy
 
 
 def lookup_global(function: types.FunctionType, name: str) -> Any:
     """Return the object that a function finds under "name" or "name.attribute"."""
     first, *attributes = name.split(".")
     return functools.reduce(getattr, attributes, function.__globals__[first])
-
-
-def require_global(function: types.FunctionType, name: str) -> None:
-    """Raise RuntimeError unless the code of a function uses "name" or "name.attribute"."""
-    if not set(name.split(".")) <= names_in(function.__code__):
-        raise RuntimeError(
-            f"{function.__qualname__} of {function.__module__} does not use {name}, so its loss "
-            f"cannot be weighted: {KNOWN_VERSIONS}"
-        )
-
-
-@functools.lru_cache
-def names_in(code: types.CodeType) -> frozenset[str]:
-    """Return the global names and attributes in a function's code, including nested functions."""
-    inner = [names_in(each) for each in code.co_consts if isinstance(each, types.CodeType)]
-    return frozenset(code.co_names).union(*inner)
-
-
-class _Overlay:
-    """An object with some attributes replaced."""
-
-    def __init__(self, original: object, replaced: dict[str, object]) -> None:
-        self._original = original
-        self.__dict__.update(replaced)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._original, name)

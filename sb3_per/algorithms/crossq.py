@@ -17,9 +17,5 @@ class PERCrossQ(PrioritizedCriticAlgorithm, CrossQ):
     is the loss without weights.
 
     The arguments are those of ``CrossQ``. ``replay_buffer_kwargs`` takes the options of
-    ``PrioritizedReplayBuffer``, beta too; the buffer gets ``n_steps`` and ``gamma`` from the
-    algorithm.
-
-    :raises ValueError: for an option out of its range, or a replay buffer without priorities.
-    :raises RuntimeError: if ``CrossQ.train`` of this version cannot be given a weighted loss.
+    ``PrioritizedReplayBuffer``, beta too.
     """

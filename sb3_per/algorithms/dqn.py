@@ -9,9 +9,7 @@ from stable_baselines3.common.type_aliases import GymEnv, Schedule
 from stable_baselines3.dqn.policies import DQNPolicy
 from torch.nn import functional as F
 
-from sb3_per._utils import require_one_of
-from sb3_per.algorithms.base import PrioritizedAlgorithm
-from sb3_per.algorithms.metrics import Metrics, metrics_of
+from sb3_per.algorithms.base import Metrics, PrioritizedAlgorithm, metrics_of
 from sb3_per.buffers.prioritized import PrioritizedReplayBufferSamples
 from sb3_per.options import CLIPPED
 
@@ -36,7 +34,6 @@ class PERDQN(PrioritizedAlgorithm, DQN):
 
     :param double_q: Use Double Q-learning (van Hasselt et al. 2016): the online network chooses the
         next action, the target network evaluates it.
-    :raises ValueError: for an option out of its range, or a replay buffer without priorities.
     """
 
     default_options = CLIPPED
@@ -104,7 +101,6 @@ class PERDQN(PrioritizedAlgorithm, DQN):
         )
 
     def _setup_model(self) -> None:
-        require_one_of("double_q", self.double_q, (True, False))
         super()._setup_model()
         self._use_fused_adam()
 
@@ -197,8 +193,6 @@ def clip_gradients(parameters: list[th.nn.Parameter], max_norm: float) -> None:
     :param max_norm: The largest Euclidean norm of all gradients together.
     """
     gradients = [each.grad for each in parameters if each.grad is not None]
-    if not gradients:
-        return
     norms = [th.linalg.vector_norm(gradient) for gradient in gradients]
     factor = max_norm / (th.linalg.vector_norm(th.stack(norms)) + 1e-6)
     if not factor.item() >= 1:  # it may be NaN

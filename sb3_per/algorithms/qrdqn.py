@@ -14,9 +14,5 @@ class PERQRDQN(PrioritizedQuantileAlgorithm, QRDQN):
     in sb3-contrib, without weights.
 
     The arguments are those of ``QRDQN``. ``replay_buffer_kwargs`` takes the options of
-    ``PrioritizedReplayBuffer``, beta too; the buffer gets ``n_steps`` and ``gamma`` from the
-    algorithm.
-
-    :raises ValueError: for an option out of its range, or a replay buffer without priorities.
-    :raises RuntimeError: if ``QRDQN.train`` of this version cannot be given a weighted loss.
+    ``PrioritizedReplayBuffer``, beta too.
     """

@@ -16,9 +16,5 @@ class PERSAC(PrioritizedCriticAlgorithm, SAC):
     batch without weights. ``train/critic_loss`` is the loss without weights.
 
     The arguments are those of ``SAC``. ``replay_buffer_kwargs`` takes the options of
-    ``PrioritizedReplayBuffer``, beta too; the buffer gets ``n_steps`` and ``gamma`` from the
-    algorithm.
-
-    :raises ValueError: for an option out of its range, or a replay buffer without priorities.
-    :raises RuntimeError: if ``SAC.train`` of this version cannot be given a weighted loss.
+    ``PrioritizedReplayBuffer``, beta too.
     """

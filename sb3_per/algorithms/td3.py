@@ -16,11 +16,7 @@ class PERTD3(PrioritizedCriticAlgorithm, TD3):
     ``train/critic_loss`` is the loss without weights.
 
     The arguments are those of ``TD3``. ``replay_buffer_kwargs`` takes the options of
-    ``PrioritizedReplayBuffer``, beta too; the buffer gets ``n_steps`` and ``gamma`` from the
-    algorithm.
-
-    :raises ValueError: for an option out of its range, or a replay buffer without priorities.
-    :raises RuntimeError: if ``TD3.train`` of this version cannot be given a weighted loss.
+    ``PrioritizedReplayBuffer``, beta too.
     """
 
 
@@ -31,9 +27,5 @@ class PERDDPG(PrioritizedCriticAlgorithm, DDPG):
     By default it is LAP, as in ``PERTD3``. The actor learns from the same batch without weights.
 
     The arguments are those of ``DDPG``. ``replay_buffer_kwargs`` takes the options of
-    ``PrioritizedReplayBuffer``, beta too; the buffer gets ``n_steps`` and ``gamma`` from the
-    algorithm.
-
-    :raises ValueError: for an option out of its range, or a replay buffer without priorities.
-    :raises RuntimeError: if ``DDPG.train`` of this version cannot be given a weighted loss.
+    ``PrioritizedReplayBuffer``, beta too.
     """

@@ -16,9 +16,5 @@ class PERTQC(PrioritizedQuantileAlgorithm, TQC):
     batch without weights. ``train/critic_loss`` is logged as in sb3-contrib, without weights.
 
     The arguments are those of ``TQC``. ``replay_buffer_kwargs`` takes the options of
-    ``PrioritizedReplayBuffer``, beta too; the buffer gets ``n_steps`` and ``gamma`` from the
-    algorithm.
-
-    :raises ValueError: for an option out of its range, or a replay buffer without priorities.
-    :raises RuntimeError: if ``TQC.train`` of this version cannot be given a weighted loss.
+    ``PrioritizedReplayBuffer``, beta too.
     """

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from models import ALL, PAIRS, SQUARED, Betas, Point, each, logged, make
-from stable_baselines3 import DQN
+from stable_baselines3 import DQN, SAC
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecFrameStack
@@ -18,17 +18,11 @@ from stable_baselines3.her import HerReplayBuffer
 from sb3_per import (
     PAPER,
     PERDQN,
-    PERQRDQN,
-    PERTQC,
+    PERSAC,
     PrioritizedDictReplayBuffer,
-    PrioritizedHerReplayBuffer,
     PrioritizedReplayBuffer,
 )
-
-
-class Mine(PrioritizedReplayBuffer):
-    """A buffer of the user's own."""
-
+from sb3_per.algorithms.critics import PrioritizedCriticAlgorithm
 
 # Constructors
 
@@ -61,13 +55,9 @@ def test_every_argument_reaches_dqn():
 @pytest.mark.parametrize(
     ("name", "place"),
     [
-        ("alpha", "replay_buffer_kwargs"),
-        ("beta", "replay_buffer_kwargs"),
-        ("n_stack", "replay_buffer_kwargs"),
-        ("beta_initial", r"beta=\(first, last\)"),
-        ("beta_fraction", r"beta=\(first, last, n_steps\)"),
-        ("loss", "lap"),
-        ("prioritized_replay_alpha", "alpha="),
+        ("alpha", r"replay_buffer_kwargs=dict\(alpha="),
+        ("n_stack", r"replay_buffer_kwargs=dict\(n_stack="),
+        ("prioritized_replay_beta0", r"beta=\(first, last\)"),
     ],
 )
 def test_misplaced_option_is_refused_with_its_place(kind, name, place, tmp_path):
@@ -85,28 +75,45 @@ def test_unknown_argument_is_a_type_error(kind):
         make(kind, options={"aplha": 0.5})
 
 
-def test_subclass_may_name_its_own_argument_as_an_option():
-    class WithAlpha(PERDQN):
-        def __init__(self, *args, alpha=0.0, **kwargs):
-            super().__init__(*args, **kwargs)
-            self.own_alpha = alpha
+class OwnAlpha(PERDQN):
+    def __init__(self, *args, alpha, **kwargs):
+        super().__init__(*args, **{**kwargs, "replay_buffer_kwargs": {"alpha": alpha}})
 
-    assert make(WithAlpha, alpha=0.2).own_alpha == 0.2
+
+class NamedSAC(SAC):
+    def __init__(self, *args, name, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.name = name
+
+
+class NamedPERSAC(PERSAC, NamedSAC):
+    pass
+
+
+class PERNamedSAC(PrioritizedCriticAlgorithm, NamedSAC):
+    pass
+
+
+def test_subclass_may_name_its_own_argument_as_an_option():
+    assert make(OwnAlpha, alpha=0.2).replay_buffer.alpha == 0.2
+    with pytest.raises(ValueError, match="no argument 'beta'"):
+        make(OwnAlpha, alpha=0.2, beta=0.5)
+
+
+@each([NamedPERSAC, PERNamedSAC])
+def test_subclass_calls_the_constructors_of_all_its_bases(kind):
+    assert make(kind, name="mine").name == "mine"
+    with pytest.raises(ValueError, match="no argument 'beta'"):
+        make(kind, name="mine", beta=0.5)
 
 
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ({"double_q": "no"}, "double_q"),
-        ({"replay_buffer_kwargs": ["alpha"]}, "replay_buffer_kwargs must be a dict"),
-        ({"options": {"beta": 1.2}}, "beta"),
-        ({"options": {"prioritization": "lap", "td_error_clip": "loss"}}, "LAP"),
         ({"options": {"n_steps": 3}}, "n_steps must be given to the algorithm"),
         ({"options": {"gamma": 0.99}}, "gamma must be given to the algorithm"),
         ({"replay_buffer_class": HerReplayBuffer}, "without goals"),
-        ({"replay_buffer_class": PrioritizedHerReplayBuffer}, "without goals"),
         ({"replay_buffer_class": PrioritizedDictReplayBuffer}, "PrioritizedReplayBuffer"),
-        ({"replay_buffer_class": "ReplayBuffer"}, "PrioritizedReplayBuffer"),
         ({"replay_buffer_class": type("Other", (ReplayBuffer,), {})}, "PrioritizedReplayBuffer"),
     ],
 )
@@ -115,11 +122,12 @@ def test_bad_arguments_are_refused(arguments, named):
         make(**arguments)
 
 
-@pytest.mark.parametrize("named", [None, ReplayBuffer, PrioritizedReplayBuffer, Mine])
-def test_buffer_class_is_ours_or_the_users(named):
-    expected = Mine if named is Mine else PrioritizedReplayBuffer
+def test_buffer_class_may_be_the_users():
+    class Mine(PrioritizedReplayBuffer):
+        pass
 
-    assert type(make(replay_buffer_class=named).replay_buffer) is expected
+    assert type(make(replay_buffer_class=Mine).replay_buffer) is Mine
+    assert type(make().replay_buffer) is PrioritizedReplayBuffer
 
 
 def test_n_steps_and_gamma_reach_the_buffer(recwarn):
@@ -150,33 +158,13 @@ def test_axis_of_stacked_frames_reaches_the_buffer(shape, policy, is_first):
 
 # Defaults
 
-PROPORTIONAL = {"prioritization": "proportional", "alpha": 0.6, "beta": (0.4, 1.0)}
+BETA = {"prioritization": "proportional", "alpha": 0.6, "beta": (0.4, 1.0)}
+HALF_UNIFORM = {"uniform_share": 0.5, "weight_normalization": "mean"}
 EXPECTED = {
-    "paper": {
-        **PROPORTIONAL,
-        "td_error_clip": None,
-        "uniform_share": 0.0,
-        "weight_normalization": "batch",
-    },
-    "half uniform": {
-        **PROPORTIONAL,
-        "td_error_clip": None,
-        "uniform_share": 0.5,
-        "weight_normalization": "mean",
-    },
-    "clipped": {
-        **PROPORTIONAL,
-        "td_error_clip": 1.0,
-        "uniform_share": 0.5,
-        "weight_normalization": "mean",
-    },
-    "lap": {
-        "prioritization": "lap",
-        "alpha": 0.4,
-        "beta": 0.0,
-        "td_error_clip": None,
-        "uniform_share": 0.0,
-    },
+    "paper": {**BETA, "td_error_clip": None, "uniform_share": 0, "weight_normalization": "batch"},
+    "half uniform": {**BETA, **HALF_UNIFORM, "td_error_clip": None},
+    "clipped": {**BETA, **HALF_UNIFORM, "td_error_clip": 1.0},
+    "lap": {"prioritization": "lap", "alpha": 0.4, "beta": 0.0, "uniform_share": 0},
 }
 
 
@@ -213,10 +201,12 @@ def test_lap_brings_its_huber_loss_and_other_priorities_have_the_bases(kind):
     assert make(kind, options=lap).loss_threshold == 0.5
 
 
-@each([*SQUARED, PERQRDQN, PERTQC])
-def test_clip_at_the_loss_needs_a_huber_loss(kind):
-    with pytest.raises(ValueError, match="td_error_clip"):
-        make(kind, options={**PAPER, "td_error_clip": "loss"})
+@ALL
+def test_clip_at_the_loss_needs_a_huber_loss_and_other_priorities_than_lap(kind):
+    lap = {"prioritization": "lap", "td_error_clip": "loss"}
+    for options in [lap] if kind is PERDQN else [lap, {**PAPER, "td_error_clip": "loss"}]:
+        with pytest.raises(ValueError, match="td_error_clip must be a number"):
+            make(kind, options=options)
 
 
 # Beta
@@ -246,11 +236,6 @@ def test_beta_follows_its_schedule(beta, expected):
 @ALL
 def test_beta_rises_in_every_algorithm(kind):
     assert make(kind, options={"beta": (0.1, 0.7)}).learn(40).replay_buffer.beta == 0.7
-
-
-def test_beta_out_of_range_stops_training():
-    with pytest.raises(ValueError, match="beta"):
-        make(options={"beta": lambda remaining: 2 - remaining}).learn(60)
 
 
 @pytest.mark.parametrize(

@@ -86,38 +86,6 @@ def test_each_algorithm_learns_and_logs(kind):
         assert logged(model)["train/weight_mean"] == 1.0
 
 
-def test_metrics_are_those_of_the_batches(monkeypatch):
-    model = ready(make())
-    batches, updates = [], []
-    sample, update = model.replay_buffer.sample, model.replay_buffer.update_priorities
-    monkeypatch.setattr(
-        model.replay_buffer,
-        "sample",
-        lambda *a, **k: batches.append(sample(*a, **k)) or batches[-1],
-    )
-    monkeypatch.setattr(
-        model.replay_buffer, "update_priorities", lambda *a: updates.append(a) or update(*a)
-    )
-
-    model.train(gradient_steps=4, batch_size=16)
-
-    assert [slots.tolist() for slots, _ in updates] == [b.slots.tolist() for b in batches]
-    sizes = np.abs([td_errors for _, td_errors in updates])
-    weights = np.array([batch.weights.numpy().astype(np.float64) for batch in batches])
-    shares = weights.sum(axis=(1, 2)) ** 2 / (16 * (weights**2).sum(axis=(1, 2)))
-    huber = np.where(sizes <= 1, sizes**2 / 2, sizes - 0.5)
-    expected = {
-        "train/loss": huber.mean(),
-        "train/td_error": sizes.mean(),
-        "train/weight_mean": weights.mean(),
-        "train/effective_sample_size": shares.mean(),
-        "train/linear_loss_share": (sizes > 1).mean(),
-        "train/priority_max": 1 + 1e-6,  # clipped at the loss's threshold, and eps
-        "train/n_updates": 4,
-    }
-    assert {name: logged(model)[name] for name in expected} == pytest.approx(expected, rel=1e-5)
-
-
 @each(ACTORS)
 def test_options_of_actors_and_memory_optimized_storage(kind):
     shared = {"share_features_extractor": True} if kind is not PERCrossQ else {}
@@ -177,3 +145,35 @@ def test_algorithms_of_sb3_may_use_the_buffer_and_warn_once(kind):
         make(kind, env, replay_buffer_class=PrioritizedReplayBuffer).learn(60)
 
     assert len(caught) == 1
+
+
+class WithoutWeights(PrioritizedReplayBuffer):
+    def sample(self, *args, **kwargs):
+        batch = super().sample(*args, **kwargs)
+        return batch._replace(weights=batch.weights * 0)
+
+
+class FirstOfTwoBatches(PrioritizedReplayBuffer):
+    def sample(self, *args, **kwargs):
+        batch = super().sample(*args, **kwargs)
+        super().sample(*args, **kwargs)
+        self.returned = batch.slots
+        return batch
+
+    def update_priorities(self, slots, td_errors):
+        assert (slots == self.returned).all()
+        super().update_priorities(slots, td_errors)
+        self.is_updated = True
+
+
+@each([PERDQN, PERSAC])
+def test_algorithm_learns_with_the_batch_of_an_overridden_sample(kind):
+    model = ready(make(kind, replay_buffer_class=WithoutWeights))
+    critic = model.q_net if kind is PERDQN else model.critic
+    before = [each.clone() for each in critic.parameters()]
+    model.train(5, 16)
+    assert all_equal(before, critic.parameters())
+
+    model = ready(make(kind, replay_buffer_class=FirstOfTwoBatches))
+    model.train(5, 16)
+    assert model.replay_buffer.is_updated

@@ -1,4 +1,4 @@
-"""Models and buffers that are saved, loaded, exchanged, and passed on to and from SB3."""
+"""Models and buffers that are saved, loaded, deleted, exchanged, and passed on to and from SB3."""
 
 import subprocess
 import sys
@@ -7,8 +7,9 @@ import warnings
 import gymnasium as gym
 import numpy as np
 import pytest
-from builders import BOX, TWO_ACTIONS, fill, probabilities_in
+from builders import BOX, TWO_ACTIONS, probabilities_in
 from goal_line import Line
+from gymnasium import spaces
 from models import ALL, PAIRS, Point, all_equal, is_discrete, make, parameters
 from stable_baselines3 import DQN, HerReplayBuffer
 from stable_baselines3.common.buffers import (
@@ -26,11 +27,13 @@ from sb3_per import (
     PrioritizedDictReplayBuffer,
     PrioritizedHerReplayBuffer,
     PrioritizedReplayBuffer,
+    load_buffer,
     save_buffer,
 )
 from sb3_per.envs import PointReach
 from sb3_per.options import LAP
 
+POINT = Point().observation_space
 RANK = {"prioritization": "rank", "alpha": 0.7, "beta": (0.5, 1.0)}
 
 
@@ -55,10 +58,9 @@ def test_saved_run_takes_the_same_gradient_steps(arguments, tmp_path):
 
 
 @ALL
-@pytest.mark.parametrize("n_envs", [1, 3])
-def test_each_algorithm_continues_after_loading(kind, n_envs, tmp_path):
+def test_each_algorithm_continues_after_loading(kind, tmp_path):
     def env():
-        return VecNormalize(make_vec_env(lambda: Point(is_discrete(kind)), n_envs=n_envs))
+        return VecNormalize(make_vec_env(lambda: Point(is_discrete(kind)), n_envs=3))
 
     model = make(kind, env(), gradient_steps=-1).learn(60)
     model.save(tmp_path / "model")
@@ -119,15 +121,18 @@ def test_model_of_0_2_0_is_refused(tmp_path):
 
 
 @ALL
-def test_model_of_sb3_continues_with_priorities(kind, tmp_path):
+def test_model_of_sb3_continues_with_its_buffer_and_priorities(kind, tmp_path):
     model = make(PAIRS[kind]).learn(60)
     model.save(tmp_path / "model")
+    model.save_replay_buffer(tmp_path / "buffer")
 
     loaded = kind.load(tmp_path / "model", env=Point(is_discrete(kind)))
+    loaded.load_replay_buffer(tmp_path / "buffer")
 
     assert all_equal(parameters(loaded), parameters(model))
     assert loaded.replay_buffer.alpha == make(kind).replay_buffer.alpha
-    assert loaded.learn(60, reset_num_timesteps=False).num_timesteps == 120
+    loaded.learn(60, reset_num_timesteps=False)
+    assert loaded.num_timesteps == len(loaded.replay_buffer) == 120
 
 
 @pytest.mark.parametrize(
@@ -229,41 +234,41 @@ def test_buffer_with_the_same_options_loads_without_a_warning(arguments, n_envs,
     assert (model.replay_buffer_kwargs, model.buffer_size) == (options, 149)
 
 
-def test_lap_of_another_buffer_brings_its_loss():
-    model = make(PERSAC, options={"prioritization": "proportional"})
-    lap = {"prioritization": "lap", "prioritization_kwargs": {"threshold": 0.5}}
-    changed_options(make(PERSAC, options=lap), model)
+@pytest.mark.parametrize(
+    ("options", "threshold", "beta"),
+    [
+        ({"prioritization": "lap", "prioritization_kwargs": {"threshold": 0.5}}, 0.5, 0.0),
+        ({"prioritization": "proportional", "alpha": 0.1}, None, (0.2, 0.9)),
+    ],
+)
+def test_another_prioritization_brings_its_loss_and_its_beta(options, threshold, beta):
+    model = make(PERSAC, options={"prioritization": "proportional", "beta": (0.2, 0.9)})
 
-    assert model.loss_threshold == 0.5
+    changed_options(make(PERSAC, options=options), model)
 
-
-def plain(**options):
-    env = Point(discrete=True)
-    spaces = {"observation_space": env.observation_space, "action_space": env.action_space}
-    return PrioritizedReplayBuffer(10, device="cpu", **{**spaces, **options})
+    assert (model.loss_threshold, model.replay_buffer_kwargs["beta"]) == (threshold, beta)
 
 
 @pytest.mark.parametrize(
     ("buffer", "named"),
     [
-        (lambda: ReplayBuffer(10, BOX, TWO_ACTIONS), "observation_space"),
-        (lambda: {"not": "a buffer"}, "ReplayBuffer"),
-        (lambda: plain(n_envs=2), "n_envs"),
-        (lambda: fill(plain(observation_space=BOX), 3), "observation_space"),
-        (lambda: plain(action_space=TWO_ACTIONS), "action_space"),
-        (lambda: plain(n_steps=3), "n_steps"),
+        (ReplayBuffer(10, BOX, spaces.Discrete(3), "cpu"), "observation_space"),
+        (ReplayBuffer(10, POINT, TWO_ACTIONS, "cpu"), "action_space"),
+        (ReplayBuffer(10, POINT, spaces.Discrete(3), "cpu", n_envs=2), "n_envs"),
+        (PrioritizedReplayBuffer(10, BOX, TWO_ACTIONS, "cpu"), "observation_space"),
+        (PrioritizedReplayBuffer(10, POINT, spaces.Discrete(3), "cpu", n_steps=3), "n_steps"),
     ],
 )
 def test_buffer_that_does_not_fit_is_refused_and_the_model_keeps_its_own(buffer, named, tmp_path):
-    save_to_pkl(tmp_path / "buffer.pkl", buffer())
+    save_to_pkl(tmp_path / "buffer.pkl", buffer)
     model = make()
-    own = model.replay_buffer
+    own, options = model.replay_buffer, dict(model.replay_buffer_kwargs)
 
     with pytest.raises(ValueError, match=named):
         model.load_replay_buffer(tmp_path / "buffer.pkl")
 
-    assert model.replay_buffer is own
     assert model.learn(30).replay_buffer is own
+    assert (model.replay_buffer_kwargs, model.buffer_size) == (options, 150)
 
 
 def test_n_step_returns_of_another_gamma_are_refused():
@@ -273,23 +278,34 @@ def test_n_step_returns_of_another_gamma_are_refused():
 
 # SB3 leaves the file open.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("name", ["buffer.npz", "empty.pkl"])
-def test_file_that_is_no_pickle_is_refused_with_what_reads_it(name, tmp_path):
+def test_file_of_save_buffer_is_refused_with_what_reads_it(tmp_path):
     model = make().learn(30)
     save_buffer(model.replay_buffer, tmp_path / "buffer.npz")
-    (tmp_path / "empty.pkl").touch()
 
     with pytest.raises(ValueError, match="load_buffer"):
-        model.load_replay_buffer(tmp_path / name)
+        model.load_replay_buffer(tmp_path / "buffer.npz")
 
 
-def test_set_env_and_predict():
+def test_deleted_buffer_is_replaced_by_a_stored_one(tmp_path):
     model = make().learn(60)
-    model.set_env(Point(True))
+    save_buffer(model.replay_buffer, tmp_path / "buffer.npz")
+    del model.replay_buffer  # to save memory
 
-    action, state = model.learn(30).predict(np.zeros((4, 3), np.float32), deterministic=True)
+    model.use_replay_buffer(load_buffer(tmp_path / "buffer.npz"))
 
-    assert (action.shape, state) == ((4,), None)
+    assert len(model.learn(60, reset_num_timesteps=False).replay_buffer) == 120
+
+
+def test_buffer_is_loaded_as_it_was_stored(tmp_path):
+    model = make().learn(140)  # in the middle of an episode
+    stored = {name: array.copy() for name, array in model.replay_buffer.storage().items()}
+    model.save_replay_buffer(tmp_path / "buffer")
+
+    model.replay_buffer = None
+    model.load_replay_buffer(tmp_path / "buffer")
+
+    loaded = model.replay_buffer.storage()
+    assert all(np.array_equal(loaded[name], stored[name]) for name in stored)
 
 
 def test_buffer_of_another_class_is_made_again_after_saving(tmp_path):
@@ -304,22 +320,6 @@ def test_buffer_of_another_class_is_made_again_after_saving(tmp_path):
 
     loaded = PERSAC.load(tmp_path / "model", env=env, device="cpu")
     assert type(loaded.replay_buffer) is PrioritizedHerReplayBuffer
-
-
-@pytest.mark.parametrize(("prioritization", "beta"), [("lap", 0.0), ("proportional", (0.2, 0.9))])
-def test_beta_of_the_model_stays_with_the_same_prioritization_only(prioritization, beta):
-    model = make(options={"beta": (0.2, 0.9)})
-
-    with pytest.warns(UserWarning, match="options of the buffer"):
-        model.use_replay_buffer(
-            plain(
-                observation_space=model.observation_space,
-                action_space=model.action_space,
-                prioritization=prioritization,
-            )
-        )
-
-    assert model.replay_buffer_kwargs["beta"] == beta
 
 
 class WeakBuffer(PrioritizedReplayBuffer):

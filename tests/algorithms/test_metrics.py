@@ -2,21 +2,20 @@
 
 import numpy as np
 import pytest
-from stable_baselines3.common.logger import Logger
+from models import logged, make, ready
 
-from sb3_per.algorithms.metrics import LOGGED, averaged_moments, log_metrics, metrics_of
+from sb3_per.algorithms.base import LOGGED, metrics_of
 
 
 def metrics_by_hand(errors, weights, threshold=None):
     return metrics_of(np.array(errors, np.float32), np.array(weights, np.float32), threshold)
 
 
-def ratio_of(batches, moments=(0.0, 0.0)):
+def ratio_of(batches):
     """Return the logged ratio after batches of (TD errors, weights)."""
-    steps = [metrics_by_hand(errors, weights) for errors, weights in batches]
-    logger = Logger(None, [])
-    log_metrics(logger, LOGGED, steps, averaged_moments(moments, steps))
-    return logger.name_to_value["train/gradient_noise_ratio"]
+    model = ready(make())
+    model._log_prioritization([metrics_by_hand(errors, weights) for errors, weights in batches])
+    return logged(model)["train/gradient_noise_ratio"]
 
 
 def test_metrics_of_a_batch_by_hand():
@@ -32,14 +31,6 @@ def test_metrics_of_a_batch_by_hand():
     assert metrics.uniform_second_moment == pytest.approx((0.25 + 0.5 + 0.25) / 3 / mean)
 
 
-@pytest.mark.parametrize("scale", [1.0, 1e-3, 7.0])  # as if divided by the largest, or not
-def test_ratio_of_one_batch_is_that_of_its_moments(scale):
-    errors, weights = np.array([1.0, -2.0, 3.0]), np.array([0.5, 1.0, 0.25])
-    expected = np.mean(weights**2 * errors**2) / np.mean(weights * errors**2) / np.mean(weights)
-
-    assert ratio_of([(errors, scale * weights)]) == pytest.approx(expected)
-
-
 def test_moments_are_averaged_before_they_are_divided():
     """Where errors are rare, most batches hold none, and the mean of their ratios says nothing."""
     with_rare = [([1.0, 0.0], [0.1, 1.0])] + [([1e-3, 1e-3], [1.0, 1.0])] * 9
@@ -48,6 +39,33 @@ def test_moments_are_averaged_before_they_are_divided():
     assert ratio_of(with_rare * 50) < 0.3
 
 
-def test_ratio_without_gradients_is_one():
-    assert ratio_of([([0.0, 0.0], [1.0, 1.0])]) == 1.0
-    assert ratio_of([([1.0, 2.0], [0.0, 0.0])]) == 1.0
+@pytest.mark.parametrize(("errors", "weights"), [([0.0, 0.0], [1.0, 1.0]), ([1.0, 2.0], [0, 0])])
+def test_ratio_without_gradients_is_one(errors, weights):
+    assert ratio_of([(errors, weights)]) == 1.0
+
+
+def test_logged_metrics_are_means_over_the_batches(monkeypatch):
+    model = ready(make())
+    buffer, batches, steps = model.replay_buffer, [], []
+    sample, update = buffer.sample, buffer.update_priorities
+
+    def noting_sample(*args, **kwargs):
+        batches.append(sample(*args, **kwargs))
+        return batches[-1]
+
+    def noting_update(slots, td_errors):
+        assert slots is batches[-1].slots
+        steps.append(metrics_by_hand(td_errors.ravel(), batches[-1].weights.numpy().ravel(), 1.0))
+        update(slots, td_errors)
+
+    monkeypatch.setattr(buffer, "sample", noting_sample)
+    monkeypatch.setattr(buffer, "update_priorities", noting_update)
+
+    model.train(gradient_steps=4, batch_size=16)
+
+    assert len(steps) == logged(model)["train/n_updates"] == 4
+    for name in LOGGED[:-1]:
+        mean = np.mean([getattr(each, name) for each in steps])
+        assert logged(model)[f"train/{name}"] == pytest.approx(mean), name
+    # Clipped where the loss turns linear; then eps is added.
+    assert logged(model)["train/priority_max"] == pytest.approx(1 + 1e-6)
