@@ -46,7 +46,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from sb3_per._utils import require_number, require_one_of, require_whole
+from sb3_per._utils import require_one_of
 
 # Noise with mean 0 and standard deviation 1. The skewed kind is 3 one time in ten and -1/3
 # otherwise: its large TD errors are rare and mean nothing, but prioritization prefers them.
@@ -70,7 +70,6 @@ class BlindCliffwalk(gym.Env[Any, Any]):
     :param noise: Added to every reward, one of ``NOISES``; its mean is 0, so true values stay.
     :param noise_scale: Standard deviation of the noise, at least 0.
     :param render_mode: Accepted, since SB3 and RL-Zoo pass one, but there is nothing to see.
-    :raises ValueError: for an option out of its range.
     """
 
     # A plain dict, as gymnasium declares it; the class does not change it.
@@ -84,10 +83,8 @@ class BlindCliffwalk(gym.Env[Any, Any]):
         noise_scale: float = 1.0,
         render_mode: str | None = None,
     ) -> None:
-        require_whole("n", n)
         require_one_of("observations", observations, ("one-hot", "integer"))
         require_one_of("noise", noise, (*NOISES,))
-        require_number("noise_scale", noise_scale, 0, 1e300)
         self.n = int(n)
         self.noise = noise
         self.noise_scale = noise_scale
@@ -103,7 +100,7 @@ class BlindCliffwalk(gym.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Return to the first state; ``seed`` seeds the noise, and there are no options."""
+        """Return to the first state; ``seed`` seeds the noise."""
         super().reset(seed=seed)
         self._state = 0
         return self.observation(0), {}
@@ -111,7 +108,8 @@ class BlindCliffwalk(gym.Env[Any, Any]):
     def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Take one step; the step that ends an episode does not change the state."""
         next_state, reward = outcome(self.n, self._state, int(action))
-        self._state = self._state if next_state is None else next_state
+        if next_state is not None:
+            self._state = next_state
         noise = self.noise_scale * NOISES[self.noise](self.np_random)
         return self.observation(self._state), reward + noise, next_state is None, False, {}
 
@@ -162,8 +160,6 @@ class PointReach(gym.Env[Observation, Any]):
     def __init__(
         self, discrete: bool = False, max_steps: int = 50, render_mode: str | None = None
     ) -> None:
-        require_one_of("discrete", discrete, (True, False))
-        require_whole("max_steps", max_steps)
         place = spaces.Box(-1, 1, (2,), np.float32)
         parts = ("observation", "achieved_goal", "desired_goal")
         self.observation_space: spaces.Space[Any] = spaces.Dict(dict.fromkeys(parts, place))
