@@ -18,7 +18,6 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, RolloutReturn
 from stable_baselines3.common.vec_env import (
     VecEnv,
-    VecEnvWrapper,
     VecFrameStack,
     VecTransposeImage,
     unwrap_vec_normalize,
@@ -220,8 +219,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             self.replay_buffer = own
         if not isinstance(loaded, PrioritizedReplayBuffer):
             loaded = self._with_priorities(loaded)
-        is_continued = isinstance(loaded, HerReplayBuffer) and not truncate_last_traj
-        self._replace_buffer(loaded, ends_episodes=not is_continued)
+        self.use_replay_buffer(loaded)
 
     def _with_priorities(self, buffer: ReplayBuffer) -> PrioritizedReplayBuffer:
         """Return a buffer like the model's with the transitions of one of SB3's."""
@@ -255,9 +253,6 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         :raises ValueError: if the buffer has no priorities or does not fit the model; the model
             keeps its own buffer then.
         """
-        self._replace_buffer(buffer, ends_episodes=True)
-
-    def _replace_buffer(self, buffer: PrioritizedReplayBuffer, ends_episodes: bool) -> None:
         if not isinstance(buffer, PrioritizedReplayBuffer):
             raise ValueError(f"the buffer must have priorities, got {type(buffer).__name__}")
         require_matching_buffer(buffer, self)
@@ -275,12 +270,11 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         # As text, since options of a prioritization of your own may be arrays.
         changed = {k: v for k, v in after.items() if k not in before or repr(v) != repr(before[k])}
         if changed:
-            warnings.warn(f"the model takes these options of the buffer: {changed}", stacklevel=3)
+            warnings.warn(f"the model takes these options of the buffer: {changed}", stacklevel=2)
         buffer.device = self.device
         is_elsewhere = self._last_obs is not None and buffer is not self.replay_buffer
-        # Others are loaded as they were stored: with one-step returns, the marks change nothing.
-        needs_ends = buffer.n_steps > 1 or buffer.optimize_memory_usage
-        if ends_episodes and is_elsewhere and needs_ends:
+        # Others stay as they were stored: with one-step returns, the end changes nothing.
+        if is_elsewhere and (buffer.n_steps > 1 or buffer.optimize_memory_usage):
             buffer.end_episodes()
         if isinstance(buffer, PrioritizedHerReplayBuffer):
             buffer.continue_with(self.env)
@@ -458,20 +452,19 @@ def require_matching_buffer(buffer: ReplayBuffer, model: OffPolicyAlgorithm) -> 
 
     :raises ValueError: if spaces, number of environments or n-step returns differ.
     """
-    expected_of: dict[str, Any] = {
+    expected = {
         "n_envs": model.n_envs,
         "observation_space": model.observation_space,
         "action_space": model.action_space,
     }
     if isinstance(buffer, PrioritizedReplayBuffer):
-        expected_of["n_steps"] = model.n_steps
+        expected["n_steps"] = model.n_steps
         if buffer.n_steps > 1:  # else gamma is not used
-            expected_of["gamma"] = model.gamma
-    for name, expected in expected_of.items():
-        value = getattr(buffer, name)
-        if value != expected:
-            rule = f"the buffer's {name} must equal the model's {expected}"
-            raise ValueError(f"{rule}, got {value}")
+            expected["gamma"] = model.gamma
+    for name, value in expected.items():
+        if getattr(buffer, name) != value:
+            rule = f"the buffer's {name} must equal the model's {value}"
+            raise ValueError(f"{rule}, got {getattr(buffer, name)}")
 
 
 def require_fitting_environments(
@@ -480,9 +473,8 @@ def require_fitting_environments(
     """
     Raise ValueError unless a buffer can store what these environments return.
 
-    :param kind: The class of the buffer. Hindsight replay needs environments with goals.
     :param n_stack: Frames in an observation; 1 if whole observations are stored.
-    :param env: The environments; None only if the model is loaded without them.
+    :param env: None if the model is loaded without environments; not with hindsight replay.
     """
     if issubclass(kind, PrioritizedHerReplayBuffer):
         require_compute_reward(env)
@@ -496,13 +488,11 @@ def require_fitting_environments(
 
 def stacks_frames_first(env: VecEnv | None) -> bool | None:
     """Return whether ``VecFrameStack`` stacks frames on the first axis; None without one."""
-    is_transposed = False
-    while isinstance(env, VecEnvWrapper):
-        if isinstance(env, VecFrameStack):
-            return is_transposed or bool(env.stacked_obs.channels_first)
-        is_transposed |= isinstance(env, VecTransposeImage) and not env.skip
-        env = env.venv
-    return None
+    if env is None or (stack := unwrap_vec_wrapper(env, VecFrameStack)) is None:
+        return None
+    transpose = unwrap_vec_wrapper(env, VecTransposeImage)
+    is_transposed = transpose is not None and not transpose.skip
+    return is_transposed or bool(stack.stacked_obs.channels_first)
 
 
 def torch_states() -> list[th.Tensor]:

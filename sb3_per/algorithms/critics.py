@@ -20,16 +20,10 @@ import torch as th
 from torch.nn import functional as F
 
 from sb3_per.algorithms.base import LOGGED, Metrics, PrioritizedAlgorithm, metrics_of
-from sb3_per.buffers.prioritized import PrioritizedReplayBuffer, PrioritizedReplayBufferSamples
+from sb3_per.buffers.prioritized import PrioritizedReplayBufferSamples
 from sb3_per.options import HALF_UNIFORM, LAP
 
-# SB3 logs the loss itself.
-CRITIC_METRICS = LOGGED[1:]
-# The TD error does not determine where a quantile loss is linear and how large its gradient is.
-DISTRIBUTIONAL_METRICS = ("td_error", "weight_mean", "effective_sample_size")
-
 Loss = Callable[..., th.Tensor]
-TDErrors = Callable[[th.Tensor, th.Tensor], th.Tensor]
 
 
 class WeightedLoss:
@@ -39,44 +33,30 @@ class WeightedLoss:
     It weights the gradient by the weights of the buffer's last batch and passes the TD errors to
     the buffer. It returns the unweighted loss, which SB3 logs. The loss is a mean over samples, so
     weighting the gradient of the current values has the same effect as weighting each sample's
-    loss.
+    loss. A sample's priority comes from the mean of abs(TD error) over all critics.
 
-    :param buffer: The replay buffer, from which ``train`` samples batches.
-    :param loss: The loss function, of the current values and their target.
-    :param td_errors: The function that returns their TD errors, (B, n).
-    :param n_calls: How often the loss is computed in each gradient step: once for each critic, or
-        once for all. A sample's priority comes from the mean of abs(TD error) over all critics.
-    :param loss_threshold: The abs(TD error) at which the loss turns linear, for the metrics.
+    :param algorithm: The algorithm that trains.
+    :param own: The loss function of SB3's ``train``, of the current values and their target.
     """
 
-    def __init__(
-        self,
-        buffer: PrioritizedReplayBuffer,
-        loss: Loss,
-        td_errors: TDErrors,
-        n_calls: int,
-        loss_threshold: float | None,
-    ) -> None:
+    def __init__(self, algorithm: "PrioritizedCriticAlgorithm", own: Loss) -> None:
         self.n_computed = 0
         self.steps: list[Metrics] = []
-        self._buffer = buffer
-        self._loss = loss
-        self._td_errors = td_errors
-        self._n_calls = n_calls
-        self._loss_threshold = loss_threshold
+        self._algorithm = algorithm
+        self._loss = algorithm.loss_function(own)
         self._errors: list[th.Tensor] = []
 
     def __call__(
         self, current: th.Tensor, target: th.Tensor, *args: Any, **kwargs: Any
     ) -> th.Tensor:
         """Return the loss of current values, (B, ...), as SB3 computes it."""
-        self.n_computed += 1
-        batch: Any = self._buffer.last_batch
+        batch: Any = self._algorithm.replay_buffer.last_batch
         weights = batch.weights.reshape(-1, *[1] * (current.ndim - 1))
         # With autocast, gradients may be of half precision, and a hook must keep their type.
         current.register_hook(lambda gradient: (gradient * weights).to(gradient.dtype))  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        self._errors.append(self._td_errors(current.detach(), target).abs())
-        if len(self._errors) == self._n_calls:
+        self._errors.append(self._algorithm.td_errors(current.detach(), target).abs())
+        self.n_computed += 1
+        if len(self._errors) == self._algorithm.n_losses:
             self._update_priorities(batch)
             self._errors.clear()
         return self._loss(current, target, *args, **kwargs)
@@ -84,9 +64,9 @@ class WeightedLoss:
     def _update_priorities(self, batch: PrioritizedReplayBufferSamples) -> None:
         # Before `backward`: TD errors that are not finite raise while the networks are intact.
         errors = th.cat(self._errors, dim=1).mean(dim=1).cpu().numpy()  # (B,)
-        self._buffer.update_priorities(batch.slots, errors)
+        self._algorithm.replay_buffer.update_priorities(batch.slots, errors)
         weights = batch.weights.cpu().numpy().ravel()
-        self.steps.append(metrics_of(errors, weights, self._loss_threshold))
+        self.steps.append(metrics_of(errors, weights, self._algorithm.loss_threshold))
 
 
 class PrioritizedCriticAlgorithm(PrioritizedAlgorithm):
@@ -98,50 +78,59 @@ class PrioritizedCriticAlgorithm(PrioritizedAlgorithm):
     """
 
     default_options = LAP
+    logged_metrics: ClassVar[tuple[str, ...]] = LOGGED[1:]  # SB3 logs the loss itself
     # How ``train`` finds the loss function: a global name, or an attribute of a global name.
     loss_name: ClassVar[str] = "F.mse_loss"
-    logged_metrics: ClassVar[tuple[str, ...]] = CRITIC_METRICS
+
+    @property
+    def n_losses(self) -> int:
+        """Return how often ``train`` computes the loss in each gradient step."""
+        n_critics: int = self.critic.n_critics  # type: ignore[attr-defined]  # the base has it
+        return n_critics
 
     @staticmethod
     def td_errors(current: th.Tensor, target: th.Tensor) -> th.Tensor:
         """Return the TD errors for the arguments of the loss, (B, n_critics) or (B, 1)."""
         return target - current
 
-    def _n_losses(self) -> int:
-        """Return how often ``train`` computes the loss in each gradient step."""
-        n_critics: int = self.critic.n_critics  # type: ignore[attr-defined]  # the base has it
-        return n_critics
+    def loss_function(self, own: Loss) -> Loss:
+        """
+        Return the loss function to minimise, given that of ``train``: with LAP, a Huber loss.
 
-    def _loss_function(self, own: Loss) -> Loss:
-        """Return the loss function to minimise, given the loss function of ``train``."""
+        It equals the mean squared error up to the threshold t. Beyond it, a sample's loss is
+        2 t abs(TD error) - t^2. That is twice torch's ``huber_loss``, so learning rates and
+        ``max_grad_norm`` mean the same as in SB3.
+        """
         threshold = self.loss_threshold
-        return own if threshold is None else huber_loss(threshold)
+        if threshold is None:
+            return own
+
+        def huber_loss(current: th.Tensor, target: th.Tensor) -> th.Tensor:
+            # torch's Huber loss has no gradient for current values of half precision (autocast).
+            return 2 * F.huber_loss(current.to(target.dtype), target, delta=threshold)
+
+        return huber_loss
 
     def train(self, gradient_steps: int, batch_size: int | None = None) -> None:
         """
         Take gradient steps as SB3 does, on batches sampled by priority, with a weighted loss.
 
         :param batch_size: By default that of SB3's ``train``; ``learn`` passes the model's.
+        :raises RuntimeError: if SB3's ``train`` of this version cannot be given a weighted loss.
         """
         self._update_beta()
         train: Any = super().train
         train = train.__func__
-        n_losses = self._n_losses()
-        loss = WeightedLoss(
-            self.replay_buffer,
-            self._loss_function(lookup_global(train, self.loss_name)),
-            self.td_errors,
-            n_losses,
-            self.loss_threshold,
-        )
+        loss = WeightedLoss(self, lookup_global(train, self.loss_name))
         given = () if batch_size is None else (batch_size,)
         with_global(train, self.loss_name, loss)(self, gradient_steps, *given)
-        if loss.n_computed != n_losses * gradient_steps:
+        expected = self.n_losses * gradient_steps
+        if loss.n_computed != expected:
             raise RuntimeError(
                 f"train of {type(self).__name__} computed {self.loss_name} {loss.n_computed} times "
-                f"in {gradient_steps} gradient steps instead of {n_losses * gradient_steps} times, "
-                "so it cannot be weighted: stable-baselines3 and sb3-contrib 2.8.0 and 2.9.2 are "
-                "known to work, with as many critics as critic.n_critics says"
+                f"in {gradient_steps} gradient steps instead of {expected} times, so it cannot be "
+                "weighted: stable-baselines3 and sb3-contrib 2.8.0 and 2.9.2 are known to work, "
+                "with as many critics as critic.n_critics says"
             )
         self._log_prioritization(loss.steps)
 
@@ -157,7 +146,9 @@ class PrioritizedQuantileAlgorithm(PrioritizedCriticAlgorithm):
 
     default_options = HALF_UNIFORM
     loss_name = "quantile_huber_loss"
-    logged_metrics = DISTRIBUTIONAL_METRICS
+    # Not where a quantile loss is linear or how large its gradient is: a TD error does not tell.
+    logged_metrics = ("td_error", "weight_mean", "effective_sample_size")
+    n_losses = 1
 
     @staticmethod
     def td_errors(current: th.Tensor, target: th.Tensor) -> th.Tensor:
@@ -169,28 +160,8 @@ class PrioritizedQuantileAlgorithm(PrioritizedCriticAlgorithm):
         """
         return (target.mean(dim=-1) - current.mean(dim=-1)).reshape(len(current), -1)
 
-    def _n_losses(self) -> int:
-        return 1
-
-    def _loss_function(self, own: Loss) -> Loss:
+    def loss_function(self, own: Loss) -> Loss:
         return own
-
-
-def huber_loss(threshold: float) -> Loss:
-    """
-    Return the mean Huber loss that equals the mean squared error up to the threshold.
-
-    Beyond it, a sample's loss is 2 * threshold * abs(TD error) - threshold^2. It is twice torch's
-    ``huber_loss``, so learning rates and ``max_grad_norm`` mean the same as in SB3.
-
-    :param threshold: The abs(TD error) at which the loss turns linear, > 0.
-    """
-
-    def loss(current: th.Tensor, target: th.Tensor) -> th.Tensor:
-        # torch's Huber loss has no gradient for current values of half precision (autocast).
-        return 2 * F.huber_loss(current.to(target.dtype), target, delta=threshold)
-
-    return loss
 
 
 def with_global(function: types.FunctionType, name: str, replacement: object) -> types.FunctionType:
