@@ -18,23 +18,15 @@ class Command(NamedTuple):
     help: str
     module: str
     function: str | None = None  # None: the module is a script and runs as `python -m` runs it
-    needs: tuple[str, ...] = ()  # modules that a bare install lacks
+    extras: tuple[str, ...] = ("zoo",)
 
 
-# Our extra that installs each module which a bare install lacks.
-EXTRAS = {
-    "rl_zoo3": "zoo",
-    "pandas": "zoo",
-    "requests": "zoo",
-    "seaborn": "plots",
-    "matplotlib": "plots",
-    "scipy": "plots",
-}
-_ZOO = ("rl_zoo3", "pandas", "requests")
-_PLOTS = (*_ZOO, "seaborn", "scipy")
+# The modules of our extras that a bare install lacks.
+EXTRAS = {"zoo": ("rl_zoo3", "pandas", "requests"), "plots": ("seaborn", "matplotlib", "scipy")}
+_PLOTS = ("zoo", "plots")
 _RL_ZOO_COMMANDS = {
-    "train": Command("train an agent, or search hyperparameters", "rl_zoo3.train", "train", _ZOO),
-    "enjoy": Command("watch or evaluate a trained agent", "rl_zoo3.enjoy", "enjoy", _ZOO),
+    "train": Command("train an agent, or search hyperparameters", "rl_zoo3.train", "train"),
+    "enjoy": Command("watch or evaluate a trained agent", "rl_zoo3.enjoy", "enjoy"),
     "plot_train": Command(
         "plot returns during training", "rl_zoo3.plots.plot_train", "plot_train", _PLOTS
     ),
@@ -44,21 +36,21 @@ _RL_ZOO_COMMANDS = {
     "plot_from_file": Command(
         "plot what all_plots has saved", "rl_zoo3.plots.plot_from_file", "plot_from_file", _PLOTS
     ),
-    "record_video": Command("film a trained agent", "rl_zoo3.record_video", None, _ZOO),
+    "record_video": Command("film a trained agent", "rl_zoo3.record_video"),
     "record_training": Command(
-        "film an agent at each checkpoint", "sb3_per.zoo", "record_training", _ZOO
+        "film an agent at each checkpoint", "sb3_per.zoo", "record_training"
     ),
-    "push_to_hub": Command("upload a trained agent", "rl_zoo3.push_to_hub", None, _ZOO),
-    "load_from_hub": Command("download a trained agent", "rl_zoo3.load_from_hub", None, _ZOO),
+    "push_to_hub": Command("upload a trained agent", "rl_zoo3.push_to_hub"),
+    "load_from_hub": Command("download a trained agent", "rl_zoo3.load_from_hub"),
 }
 _OUR_COMMANDS = {
     "compare": Command(
         "compare algorithms over environments and seeds",
         "sb3_per.compare.command",
         "main",
-        (*_ZOO, "matplotlib", "scipy"),
+        _PLOTS,
     ),
-    "configs": Command("print the folder of our YAML files", "sb3_per.cli", "configs"),
+    "configs": Command("print the folder of our YAML files", "sb3_per.cli", "configs", ()),
 }
 COMMANDS = _RL_ZOO_COMMANDS | _OUR_COMMANDS
 # Commands that load an agent and do not train, so that they need no large buffer.
@@ -74,14 +66,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     given = _parser().parse_args(arguments)
     command = COMMANDS[given.command]
-    for module in command.needs:
-        if importlib.util.find_spec(module) is None:
-            needs = f"sb3-per {given.command} needs the package {module}"
-            raise SystemExit(f"{needs}: {install(EXTRAS[module])}")
+    for extra in command.extras:
+        for module in EXTRAS[extra]:
+            if importlib.util.find_spec(module) is None:
+                needs = f"sb3-per {given.command} needs the package {module}"
+                raise SystemExit(f"{needs}: {install(extra)}")
     # As with `python -m`, for modules of the user's own: --gym-packages my_module.
     sys.path.insert(0, "")
     sys.argv = [f"sb3-per {given.command}", *given.arguments]
-    if "rl_zoo3" in command.needs:
+    if command.extras:
         _prepare_zoo(given.command)
     if command.function is None:
         runpy.run_module(command.module, run_name="__main__")

@@ -1,6 +1,5 @@
 """RL-Zoo: our algorithms in its tables, their searches, and the names that YAML files use."""
 
-import functools
 import importlib.util
 import pathlib
 import runpy
@@ -56,18 +55,11 @@ def register() -> None:
     MinAtar's environments are registered, too, if MinAtar is installed. A second call undoes
     ``load_without_buffers`` and changes nothing else. RL-Zoo would look for hyperparameters in a
     file named after the algorithm, so pass it ``config_file("per_dqn")``.
-
-    :raises ValueError: if RL-Zoo knows another algorithm by one of our names, and not a subclass of
-        ours; nothing has changed then.
     """
     # Imported here, not above: RL-Zoo patches gymnasium when it is imported, and importing this
     # module must not do that.
     from rl_zoo3 import exp_manager, hyperparams_opt, utils
 
-    for name, algorithm in ALGORITHMS.items():
-        known = utils.ALGOS.get(name, algorithm)
-        if not issubclass(known, algorithm):
-            raise ValueError(f"the name {name!r} must be free in RL-Zoo's ALGOS, got {known}")
     # RL-Zoo's other modules import this very dict, so they see the new keys.
     utils.ALGOS.update(ALGORITHMS)
     for name, base in BASES.items():
@@ -142,28 +134,23 @@ def config_file(algorithm: str) -> pathlib.Path:
 _SEARCHED = ("prioritization", "alpha", "eps", "uniform_share")
 _SEARCHED_WITH_GOALS = ("n_sampled_goal", "goal_selection_strategy")
 _KEPT = "replay_buffer_kwargs."
-# RL-Zoo has no search for CrossQ, which has SAC's hyperparameters except those of target networks.
+# RL-Zoo has no search for CrossQ, which has SAC's hyperparameters except tau.
 _SEARCHED_AS = {"crossq": "sac"}
-_WITHOUT = {"crossq": ("tau",)}
 
 
-class _Without:
-    """A trial that suggests nothing for some names."""
+class _WithoutTau:
+    """A trial that suggests no tau, for an algorithm without target networks."""
 
-    def __init__(self, trial: "optuna.Trial", names: tuple[str, ...]) -> None:
+    def __init__(self, trial: "optuna.Trial") -> None:
         self._trial = trial
-        self._names = names
 
     def suggest_float(self, name: str, low: float, high: float, **options: Any) -> float:
-        if name in self._names:
-            return low
-        return self._trial.suggest_float(name, low, high, **options)
+        return low if name == "tau" else self._trial.suggest_float(name, low, high, **options)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._trial, name)
 
 
-@functools.lru_cache  # so that registering twice changes nothing
 def sampler_of(base: str) -> Sampler:
     """
     Return a function that suggests what RL-Zoo suggests for the base, and our own options.
@@ -184,7 +171,7 @@ def sampler_of(base: str) -> Sampler:
     def sample(
         trial: "optuna.Trial", n_actions: int, n_envs: int, additional_args: dict[str, Any]
     ) -> dict[str, Any]:
-        searched: Any = _Without(trial, _WITHOUT[base]) if base in _WITHOUT else trial
+        searched: Any = _WithoutTau(trial) if base == "crossq" else trial
         of_base = sample_base(searched, n_actions, n_envs, additional_args)
         _suggest_options(trial, base, additional_args.get("her_kwargs", {}))
         sampled = convert(trial.params)
@@ -198,7 +185,6 @@ def sampler_of(base: str) -> Sampler:
     return sample
 
 
-@functools.lru_cache
 def converter_of(base: str) -> Converter:
     """Return a function that makes arguments of our algorithm from the parameters of a trial."""
     from rl_zoo3.hyperparams_opt import HYPERPARAMS_CONVERTER

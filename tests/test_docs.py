@@ -109,15 +109,6 @@ def test_commands_of_a_page_exist_with_their_options(page):
             require_known(words)
 
 
-@pytest.mark.parametrize(
-    "command", ["sb3-per trian", "sb3-per train --sede 3", "make tset", "rm x"]
-)
-def test_misspelled_command_is_found(command, capsys):
-    pytest.importorskip("rl_zoo3")
-    with pytest.raises((AssertionError, SystemExit, pytest.fail.Exception)):
-        require_known(shlex.split(command))
-
-
 def test_pictures_are_those_that_the_script_draws():
     script: dict[str, object] = {"__name__": "pictures"}
     exec((DOCS / "pictures" / "draw.py").read_text(encoding="utf-8"), script)
