@@ -134,7 +134,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         finally:
             self.replay_buffer_kwargs, self.n_steps = options, n_steps
         # With all defaults, so that a saved model keeps its options when defaults change.
-        self.replay_buffer_kwargs = _options_of(self.replay_buffer, options)
+        self.replay_buffer_kwargs = {**options, **self.replay_buffer.arguments()}
 
     def _resolve_options(self) -> dict[str, Any]:
         """
@@ -258,8 +258,9 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         require_matching_buffer(buffer, self)
         if self.env is not None:
             require_fitting_environments(type(buffer), buffer.n_stack, self.env)
-        options = _options_of(buffer, self.replay_buffer_kwargs)
-        prioritization, before = options["prioritization"], self.replay_buffer_kwargs
+        before = self.replay_buffer_kwargs
+        options = {**before, **buffer.arguments()}
+        prioritization = options["prioritization"]
         is_alike = prioritization == before["prioritization"]
         options["beta"] = (before if is_alike else self._defaults_of(prioritization))["beta"]
         n_slots = buffer.n_slots
@@ -500,15 +501,6 @@ def torch_states() -> list[th.Tensor]:
     # Any other call would start CUDA, which fails in a process forked from one that uses it.
     has_cuda = th.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch leaves it untyped
     return [th.get_rng_state(), *(th.cuda.get_rng_state_all() if has_cuda else [])]
-
-
-def _options_of(buffer: PrioritizedReplayBuffer, given: dict[str, Any]) -> dict[str, Any]:
-    """Return all options of a buffer; of a subclass of the user's, only those that were given."""
-    own = buffer.arguments()
-    ours = (PrioritizedReplayBuffer, PrioritizedDictReplayBuffer, PrioritizedHerReplayBuffer)
-    if type(buffer) not in ours:  # its constructor may not take the others
-        own = {name: value for name, value in own.items() if name in given}
-    return {**given, **own}
 
 
 def metrics_of(

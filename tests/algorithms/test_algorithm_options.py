@@ -7,10 +7,11 @@ import sys
 
 import numpy as np
 import pytest
+from goal_line import Line
 from gymnasium import spaces
 from models import ALL, PAIRS, SQUARED, Betas, Point, each, logged, make
 from stable_baselines3 import DQN, SAC
-from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecFrameStack
 from stable_baselines3.her import HerReplayBuffer
@@ -20,6 +21,7 @@ from sb3_per import (
     PERDQN,
     PERSAC,
     PrioritizedDictReplayBuffer,
+    PrioritizedHerReplayBuffer,
     PrioritizedReplayBuffer,
 )
 from sb3_per.algorithms.critics import PrioritizedCriticAlgorithm
@@ -122,12 +124,26 @@ def test_bad_arguments_are_refused(arguments, named):
         make(**arguments)
 
 
-def test_buffer_class_may_be_the_users():
-    class Mine(PrioritizedReplayBuffer):
-        pass
+class Mine(PrioritizedReplayBuffer):
+    pass
 
-    assert type(make(replay_buffer_class=Mine).replay_buffer) is Mine
-    assert type(make().replay_buffer) is PrioritizedReplayBuffer
+
+@pytest.mark.parametrize(
+    ("named", "expected"),
+    [
+        (None, PrioritizedReplayBuffer),
+        (ReplayBuffer, PrioritizedReplayBuffer),
+        (NStepReplayBuffer, PrioritizedReplayBuffer),
+        (DictReplayBuffer, PrioritizedDictReplayBuffer),
+        (HerReplayBuffer, PrioritizedHerReplayBuffer),
+        (Mine, Mine),
+    ],
+)
+def test_buffer_class_is_ours_or_the_users(named, expected):
+    has_dict = issubclass(expected, PrioritizedDictReplayBuffer)
+    env, policy = (Line(), "MultiInputPolicy") if has_dict else (Point(True), "MlpPolicy")
+
+    assert type(make(PERDQN, env, policy, replay_buffer_class=named).replay_buffer) is expected
 
 
 def test_n_steps_and_gamma_reach_the_buffer(recwarn):

@@ -8,13 +8,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from builders import BOX, TWO_ACTIONS, probabilities_in
-from goal_line import Line
 from gymnasium import spaces
 from models import ALL, PAIRS, Point, all_equal, is_discrete, make, parameters
-from stable_baselines3 import DQN, HerReplayBuffer
 from stable_baselines3.common.buffers import (
-    DictReplayBuffer,
-    NStepReplayBuffer,
     ReplayBuffer,
 )
 from stable_baselines3.common.env_util import make_vec_env
@@ -24,7 +20,6 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from sb3_per import (
     PERDQN,
     PERSAC,
-    PrioritizedDictReplayBuffer,
     PrioritizedHerReplayBuffer,
     PrioritizedReplayBuffer,
     load_buffer,
@@ -122,7 +117,7 @@ def test_model_of_0_2_0_is_refused(tmp_path):
 
 @ALL
 def test_model_of_sb3_continues_with_its_buffer_and_priorities(kind, tmp_path):
-    model = make(PAIRS[kind]).learn(60)
+    model = make(PAIRS[kind], n_steps=3).learn(60)
     model.save(tmp_path / "model")
     model.save_replay_buffer(tmp_path / "buffer")
 
@@ -131,34 +126,9 @@ def test_model_of_sb3_continues_with_its_buffer_and_priorities(kind, tmp_path):
 
     assert all_equal(parameters(loaded), parameters(model))
     assert loaded.replay_buffer.alpha == make(kind).replay_buffer.alpha
+    assert loaded.replay_buffer.n_steps == 3
     loaded.learn(60, reset_num_timesteps=False)
     assert loaded.num_timesteps == len(loaded.replay_buffer) == 120
-
-
-@pytest.mark.parametrize(
-    ("named", "expected"),
-    [
-        (ReplayBuffer, PrioritizedReplayBuffer),
-        (NStepReplayBuffer, PrioritizedReplayBuffer),
-        (DictReplayBuffer, PrioritizedDictReplayBuffer),
-        (HerReplayBuffer, PrioritizedHerReplayBuffer),
-    ],
-)
-def test_buffer_classes_of_sb3_stand_for_ours(named, expected, tmp_path):
-    has_dict = issubclass(named, DictReplayBuffer)
-    env, policy = (Line(), "MultiInputPolicy") if has_dict else (Point(True), "MlpPolicy")
-    arguments = {"options": {}, "n_steps": 3 if named is NStepReplayBuffer else 1}
-    if named is NStepReplayBuffer:  # SB3 makes this class itself
-        named, arguments = None, {**arguments, "options": None}
-    model = make(DQN, env, policy, replay_buffer_class=named, **arguments).learn(30)
-    model.save(tmp_path / "model")
-
-    loaded = PERDQN.load(tmp_path / "model", env=env)
-
-    assert type(loaded.replay_buffer) is expected
-    assert loaded.replay_buffer.n_steps == model.n_steps
-    if expected is not PrioritizedHerReplayBuffer:  # it would need its episodes
-        assert loaded.learn(30, reset_num_timesteps=False).num_timesteps == 60
 
 
 @ALL
@@ -320,21 +290,3 @@ def test_buffer_of_another_class_is_made_again_after_saving(tmp_path):
 
     loaded = PERSAC.load(tmp_path / "model", env=env, device="cpu")
     assert type(loaded.replay_buffer) is PrioritizedHerReplayBuffer
-
-
-class WeakBuffer(PrioritizedReplayBuffer):
-    """Has alpha 0.1, whatever is given."""
-
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **{**kwargs, "alpha": 0.1})
-
-
-def test_options_of_a_buffer_of_the_users_own_class_are_those_that_it_has():
-    model = make()
-
-    with pytest.warns(UserWarning, match="alpha"):
-        model.use_replay_buffer(
-            WeakBuffer(150, model.observation_space, model.action_space, "cpu", gamma=model.gamma)
-        )
-
-    assert model.replay_buffer_kwargs["alpha"] == 0.1
