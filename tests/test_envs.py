@@ -158,14 +158,6 @@ def test_environments_need_neither_torch_nor_numba():
     assert in_a_fresh_process(code) == "\n"
 
 
-def test_register_twice_changes_nothing():
-    before = dict(gym.registry)
-
-    envs.register()
-
-    assert gym.registry == before
-
-
 def test_package_has_its_public_names():
     code = (
         "import sb3_per; assert {*sb3_per.__all__} <= {*dir(sb3_per)};"

@@ -17,7 +17,6 @@ from models import (
     is_discrete,
     logged,
     make,
-    make_base,
     parameters,
     ready,
     sample_always,
@@ -26,7 +25,7 @@ from models import (
 from stable_baselines3 import SAC
 from torch.nn import functional as F
 
-from sb3_per import PAPER, PERDQN, PERSAC, PERTD3, PERCrossQ
+from sb3_per import PAPER, PERDQN, PERSAC, PERTD3, PERCrossQ, PrioritizedReplayBuffer
 from sb3_per.algorithms.critics import PrioritizedCriticAlgorithm
 
 pytestmark = pytest.mark.filterwarnings("ignore:10 batches were sampled")  # by SB3's algorithms
@@ -41,8 +40,10 @@ def test_run_without_prioritization_equals_the_base(kind, n_steps):
     else:  # bit by bit
         plain_adam, tolerances = {}, {"rtol": 0, "atol": 0}
     ours = make(kind, options=UNIFORM, n_steps=n_steps, **plain_adam).learn(60)
+    # The base's buffer samples uniformly, and the same slots as ours.
+    same = {"replay_buffer_class": PrioritizedReplayBuffer, **plain_adam}
     of_base = {**UNIFORM, "n_steps": n_steps, "gamma": 0.9}
-    theirs = make_base(kind, options=of_base, **plain_adam).learn(60)
+    theirs = make(PAIRS[kind], options=of_base, **same).learn(60)
 
     assert ours._n_updates == theirs._n_updates > 30
     th.testing.assert_close(parameters(ours), parameters(theirs), **tolerances)

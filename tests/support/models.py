@@ -18,7 +18,6 @@ from sb3_per import (
     PERTD3,
     PERTQC,
     PERCrossQ,
-    PrioritizedReplayBuffer,
 )
 
 PAIRS = {
@@ -98,11 +97,6 @@ def make(kind=PERDQN, env=None, policy="MlpPolicy", *, options=None, **arguments
     return kind(policy, env, policy_kwargs=network, **arguments)
 
 
-def make_base(kind, **arguments):
-    """Make a model of the base that samples uniformly, and the same slots as ours."""
-    return make(PAIRS[kind], replay_buffer_class=PrioritizedReplayBuffer, **arguments)
-
-
 def ready(model, n_rows=60):
     """Return the model with the same transitions for each, ready for ``train``."""
     model._setup_learn(1000)
@@ -129,14 +123,10 @@ def logged(model):
     return model.logger.name_to_value
 
 
-def critic_optimizer(model):
-    return model.policy.optimizer if is_discrete(type(model)) else model.critic.optimizer
-
-
 def gradients_of_one_step(model, monkeypatch):
     """Return the gradients that the critic's optimizer sees in a gradient step."""
-    optimizer, seen = critic_optimizer(model), []
-    step = optimizer.step
+    optimizer = (model.policy if is_discrete(type(model)) else model.critic).optimizer
+    step, seen = optimizer.step, []
 
     def note(*args):
         grads = [p.grad for group in optimizer.param_groups for p in group["params"]]
