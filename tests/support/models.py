@@ -123,10 +123,14 @@ def logged(model):
     return model.logger.name_to_value
 
 
+def critic_optimizer(model):
+    return model.policy.optimizer if is_discrete(type(model)) else model.critic.optimizer
+
+
 def gradients_of_one_step(model, monkeypatch):
     """Return the gradients that the critic's optimizer sees in a gradient step."""
-    optimizer = (model.policy if is_discrete(type(model)) else model.critic).optimizer
-    step, seen = optimizer.step, []
+    optimizer, seen = critic_optimizer(model), []
+    step = optimizer.step
 
     def note(*args):
         grads = [p.grad for group in optimizer.param_groups for p in group["params"]]
