@@ -11,8 +11,9 @@ import os
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -21,9 +22,10 @@ from gymnasium import spaces
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
+from sb3_per._utils import require_one_of
 from sb3_per.buffers.her import PrioritizedHerReplayBuffer
 from sb3_per.buffers.prioritized import PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
-from sb3_per.prioritization.proportional import Prioritization
+from sb3_per.prioritization.proportional import Prioritization, stored_array
 from sb3_per.prioritization.sampler import PRIORITIZATIONS
 
 # 1 and 2 were written by 0.1.0 and 0.2.0.
@@ -33,9 +35,8 @@ HEADER = "header.json"
 CHUNK = 1 << 20
 
 KINDS: dict[str, type[PrioritizedReplayBuffer]] = {
-    "PrioritizedReplayBuffer": PrioritizedReplayBuffer,
-    "PrioritizedDictReplayBuffer": PrioritizedDictReplayBuffer,
-    "PrioritizedHerReplayBuffer": PrioritizedHerReplayBuffer,
+    kind.__name__: kind
+    for kind in (PrioritizedReplayBuffer, PrioritizedDictReplayBuffer, PrioritizedHerReplayBuffer)
 }
 BIT_GENERATORS = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
 
@@ -87,14 +88,13 @@ def pack_buffer(
 
     :raises ValueError: for a buffer that cannot be stored.
     """
-    name = type(buffer).__name__
-    if KINDS.get(name) is not type(buffer):
+    if type(buffer) not in KINDS.values():
         rule = f"only {', '.join(KINDS)} can be stored without pickle (use save_replay_buffer)"
-        raise ValueError(f"{rule}, got {name}")
+        raise ValueError(f"{rule}, got {type(buffer).__name__}")
     state = _state_of(buffer.prioritization)
     arrays = {key: value for key, value in state.items() if isinstance(value, np.ndarray)}
     header = {
-        "kind": name,
+        "kind": type(buffer).__name__,
         "observation_space": space_to_json(buffer.observation_space),
         "action_space": space_to_json(buffer.action_space),
         "arguments": _arguments_of(buffer),
@@ -120,26 +120,6 @@ def unpack_buffer(
     :raises ValueError: for anything in the file that ``pack_buffer`` cannot have written.
     """
     header = archive.header["buffer"]
-    buffer = empty_buffer(header, device, prioritization, storage_dir)
-    buffer.restore(header["state"])
-    for name, view in buffer.storage().items():
-        if name != "flags":
-            archive.read_into(name, view)
-    arrays = {name: archive.array(f"priorities/{name}") for name in header["priority_arrays"]}
-    flags = archive.array("flags")
-    if flags.dtype != np.uint8 or flags.ndim != 1 or len(flags) > buffer.n_slots:
-        raise ValueError(f"stored flags must be bytes, one for each slot, got {flags!r}")
-    buffer.restore_priorities({**header["priorities"], **arrays}, flags)
-    return buffer
-
-
-def empty_buffer(
-    header: dict[str, Any],
-    device: th.device | str,
-    prioritization: Callable[..., Prioritization] | None,
-    storage_dir: str | os.PathLike[str] | None = None,
-) -> PrioritizedReplayBuffer:
-    """Return a buffer with the spaces, options and random generator of a header."""
     name = header["prioritization"]
     if name not in PRIORITIZATIONS and prioritization is None:
         raise ValueError(f"this buffer needs prioritization={name}, the class of its priorities")
@@ -159,6 +139,13 @@ def empty_buffer(
     if _name_of(buffer) != name:
         raise ValueError(f"this buffer needs prioritization={name}, got {_name_of(buffer)}")
     buffer.generator = generator_from(header["generator"])
+    buffer.restore(header["state"])
+    for member, view in buffer.storage().items():
+        if member != "flags":
+            archive.array(member, view)
+    arrays = {key: archive.array(f"priorities/{key}") for key in header["priority_arrays"]}
+    flags = stored_array({"flags": archive.array("flags")}, "flags", np.uint8, buffer.n_slots)
+    buffer.restore_priorities({**header["priorities"], **arrays}, flags)
     return buffer
 
 
@@ -167,10 +154,10 @@ def _arguments_of(buffer: PrioritizedReplayBuffer) -> dict[str, Any]:
     arguments = buffer.arguments()
     own = arguments["prioritization_kwargs"]
     try:
-        stored = json.loads(json.dumps(own, default=_plain_number))
+        is_kept = json.loads(json.dumps(own, default=np.generic.item)) == own
     except (TypeError, ValueError):
-        stored = None
-    if stored != own:
+        is_kept = False
+    if not is_kept:
         raise ValueError(
             "prioritization_kwargs must be what JSON can hold to be stored without pickle (no "
             f"tuples, no arrays, text as keys), got {own!r}"
@@ -204,23 +191,15 @@ def _state_of(prioritization: Prioritization) -> dict[str, Any]:
 
 
 def generator_state(generator: np.random.Generator) -> dict[str, Any]:
-    """
-    Return the state of a random generator, which names its kind.
-
-    :raises ValueError: for a kind that is not NumPy's.
-    """
+    """Return the state of a random generator, which names its kind, as ``as_json`` takes it."""
     state: dict[str, Any] = dict(generator.bit_generator.state)
-    if state["bit_generator"] not in BIT_GENERATORS:
-        rule = f"a random generator must be one of {BIT_GENERATORS} to be stored"
-        raise ValueError(f"{rule}, got {state['bit_generator']}")
+    require_one_of("a random generator", state["bit_generator"], BIT_GENERATORS)
     return state
 
 
 def generator_from(state: dict[str, Any]) -> np.random.Generator:
     """Return a random generator that continues from a state of ``generator_state``."""
-    if state["bit_generator"] not in BIT_GENERATORS:
-        rule = f"a stored random generator must be one of {BIT_GENERATORS}"
-        raise ValueError(f"{rule}, got {state['bit_generator']}")
+    require_one_of("a random generator", state["bit_generator"], BIT_GENERATORS)
     bit_generator = getattr(np.random, state["bit_generator"])(0)
     bit_generator.state = _with_arrays(state)
     return np.random.Generator(bit_generator)
@@ -246,11 +225,10 @@ def write_archive(
         ``.<name>.*.partial``.
     :param header: Anything that JSON can hold.
     :param members: Arrays and bytes by name.
-    :raises ValueError: for what cannot be stored; nothing is written then.
+    :raises ValueError: for a header that JSON cannot hold; nothing is written then.
     """
     path = Path(path).resolve()  # if it is a link, the file behind it is replaced
     encoded = as_json(header)
-    require_storable(members)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{uuid4().hex[:12]}.partial")
     try:
@@ -275,18 +253,11 @@ def _write_member(archive: zipfile.ZipFile, name: str, member: NDArray[Any] | by
             file.write(member)
 
 
-def require_storable(members: Mapping[str, Any]) -> None:
-    """Raise ValueError for an array of Python objects, which only a pickle could hold."""
-    for name, member in members.items():
-        if isinstance(member, np.ndarray) and member.dtype.hasobject:
-            raise ValueError(f"{name} must not be an array of Python objects, got {member.dtype}")
-
-
 def as_json(values: Mapping[str, Any]) -> str:
     """
     Return values as JSON.
 
-    :param values: Text, numbers (including NumPy's), booleans and None, in lists and dicts.
+    :param values: What JSON can hold, NumPy's numbers and arrays of them.
     :raises ValueError: for anything else.
     """
     return json.dumps(values, default=_plain)
@@ -298,51 +269,38 @@ def _plain(value: Any) -> Any:
     raise ValueError(f"only what JSON can hold can be stored, got {value!r}")
 
 
-def _plain_number(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        return value.item()
-    raise TypeError
-
-
+@dataclass
 class Archive:
-    """
-    A file of ``write_archive``, open for reading; ``zipfile`` compares checksums while it reads.
+    """A file of ``write_archive``, open for reading."""
 
-    :param header: The header.
-    :param members: The open archive.
-    """
+    header: dict[str, Any]
+    members: zipfile.ZipFile
 
-    def __init__(self, header: dict[str, Any], members: zipfile.ZipFile) -> None:
-        self.header = header
-        self._zip = members
-
-    def bytes_of(self, name: str) -> bytes:
-        """Return bytes by their name."""
-        return self._zip.read(name)
-
-    def array(self, name: str) -> NDArray[Any]:
-        """Return an array by its name. It takes no more memory than the file holds."""
-        with self._zip.open(f"{name}.npy") as file:
-            shape, dtype = _array_header(file)
-            n_bytes = self._zip.getinfo(f"{name}.npy").file_size
-            if math.prod(shape) * dtype.itemsize > n_bytes:
-                raise ValueError(f"{name} must have at most {n_bytes} bytes, got shape {shape}")
-            array: NDArray[Any] = np.empty(shape, dtype)
-            _fill(array, file)
-        return array
-
-    def read_into(self, name: str, target: NDArray[Any]) -> None:
+    def array(self, name: str, target: NDArray[Any] | None = None) -> NDArray[Any]:
         """
-        Fill an array, without a second array in memory.
+        Return an array; ``zipfile`` compares the checksum while it reads.
 
-        :raises ValueError: if what is stored has another shape or type.
+        :param target: The array to fill, so that there is no second one in memory.
+        :raises ValueError: for a target of another shape or type, and if the file holds less than
+            the shape says, before memory is taken.
         """
-        with self._zip.open(f"{name}.npy") as file:
-            shape, dtype = _array_header(file)
+        file: Any = self.members.open(f"{name}.npy")
+        with file:
+            npy.read_magic(file)
+            shape, is_fortran, dtype = npy.read_array_header_1_0(file)
+            n_bytes = math.prod(shape) * dtype.itemsize
+            if is_fortran or n_bytes > self.members.getinfo(file.name).file_size:
+                raise ValueError(f"{name} must hold numbers by rows, got {dtype} of {shape}")
+            if target is None:
+                target = np.empty(shape, dtype)
             if (shape, dtype) != (target.shape, target.dtype):
                 rule = f"{name} must be {target.dtype} of shape {target.shape}"
                 raise ValueError(f"{rule}, got {dtype} of {shape}")
-            _fill(target, file)
+            view = target.reshape(-1).view(np.uint8)
+            parts = (view[start : start + CHUNK] for start in range(0, n_bytes, CHUNK))
+            if sum(map(file.readinto, parts)) != n_bytes or file.read(1):
+                raise ValueError(f"{name} must hold {n_bytes} bytes")
+        return target
 
 
 @contextmanager
@@ -356,9 +314,9 @@ def open_archive(path: str | os.PathLike[str], kind: str) -> Iterator[Archive]:
     """
     try:
         with zipfile.ZipFile(path) as members:
-            # zipfile raises many kinds of errors for compressed and encrypted members.
-            if any(each.compress_type or each.flag_bits & 1 for each in members.infolist()):
-                raise ValueError("its members must be stored as they are")
+            # A compressed member may take far more memory than the file.
+            if any(each.compress_type for each in members.infolist()):
+                raise ValueError("its members must not be compressed")
             header = json.loads(members.read(HEADER))
             if header["version"] != VERSION:
                 raise ValueError(
@@ -370,130 +328,65 @@ def open_archive(path: str | os.PathLike[str], kind: str) -> Iterator[Archive]:
             yield Archive(header, members)
     except (FileNotFoundError, IsADirectoryError, PermissionError):
         raise
-    # What zipfile, json, NumPy, gymnasium and SB3 raise for what they cannot read.
-    except (
-        zipfile.BadZipFile,
-        ArithmeticError,
-        AssertionError,
-        AttributeError,
-        EOFError,
-        LookupError,
-        MemoryError,
-        NotImplementedError,
-        OSError,
-        SyntaxError,
-        TypeError,
-        ValueError,
-    ) as error:
+    except Exception as error:  # zipfile, NumPy, gymnasium and SB3 raise many kinds of errors
         raise ValueError(
             f"{path} must be a whole file of this version of sb3-per that holds a {kind} "
             f"(PERDQN.load and load_replay_buffer read SB3's files): {error}"
         ) from error
 
 
-def _array_header(file: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    if npy.read_magic(file) != (1, 0):
-        raise ValueError("arrays must be of .npy version 1.0")
-    shape, is_fortran, dtype = npy.read_array_header_1_0(file)
-    if is_fortran or dtype.hasobject or min(shape, default=0) < 0:
-        raise ValueError(f"arrays must hold numbers by rows, got {dtype} of {shape}")
-    return shape, dtype
-
-
-def _fill(array: NDArray[Any], file: Any) -> None:
-    view = array.reshape(-1).view(np.uint8)
-    for start in range(0, len(view), CHUNK):
-        part = view[start : start + CHUNK]
-        part[:] = np.frombuffer(file.read(len(part)), np.uint8)
-    if file.read(1):  # at its end, zipfile compares the checksum
-        raise ValueError("an array must fill its member")
-
-
 # Spaces.
+
+# Their arguments, which are also their attributes.
+_ARGUMENTS: dict[type, tuple[str, ...]] = {
+    spaces.Box: ("low", "high", "shape", "dtype"),
+    spaces.Discrete: ("n", "start", "dtype"),
+    spaces.MultiDiscrete: ("nvec", "start", "dtype"),
+    spaces.MultiBinary: ("n",),
+    spaces.Dict: ("spaces",),
+}
+_SPACES = {kind.__name__: kind for kind in _ARGUMENTS}
 
 
 def space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
     """
-    Return a space as JSON.
+    Return a space as ``as_json`` takes it.
 
     :param space: Box, Discrete, MultiDiscrete, MultiBinary, or a Dict of these.
-    :raises ValueError: for any other space.
+    :raises ValueError: for any other space; a subclass may have more attributes.
     """
-    name = type(space).__name__
-    if name in _CODECS:
-        encoded: dict[str, Any] = {"type": name, **_CODECS[name].encode(space)}
-        returned = space_from_json(encoded)
-        # A subclass may have more attributes, and older versions of == ignore the types.
-        if (type(returned), returned, returned.dtype) == (type(space), space, space.dtype):
-            return encoded
-    raise ValueError(f"only {', '.join(_CODECS)} spaces can be stored without pickle, got {space}")
+    kind = type(space)
+    if kind not in _ARGUMENTS:
+        rule = f"only {', '.join(_SPACES)} spaces can be stored without pickle"
+        raise ValueError(f"{rule}, got {space}")
+    encoded = {name: getattr(space, name) for name in _ARGUMENTS[kind]}
+    if isinstance(space, spaces.Dict):
+        encoded["spaces"] = [[key, space_to_json(part)] for key, part in space.items()]
+    elif isinstance(space, spaces.Box):
+        encoded |= {"low": _bound(space.low), "high": _bound(space.high), "dtype": str(space.dtype)}
+    elif space.dtype == np.int64:
+        encoded.pop("dtype")  # gymnasium 0.29 has no such argument for Discrete
+    elif "dtype" in encoded:
+        encoded["dtype"] = str(space.dtype)
+    return {"type": kind.__name__, **encoded}
 
 
 def space_from_json(encoded: dict[str, Any]) -> spaces.Space[Any]:
     """Return the space that ``space_to_json`` was given."""
-    space: spaces.Space[Any] = _CODECS[encoded["type"]].decode(encoded)
+    arguments = dict(encoded)
+    kind = _SPACES[arguments.pop("type")]
+    if "dtype" in arguments:
+        arguments["dtype"] = np.dtype(arguments["dtype"]).type
+    if kind is spaces.Box:
+        for end in ("low", "high"):
+            bound = np.array(arguments[end], arguments["dtype"])
+            arguments[end] = np.broadcast_to(bound, arguments["shape"])
+    elif kind is spaces.Dict:
+        arguments["spaces"] = [(key, space_from_json(part)) for key, part in arguments["spaces"]]
+    space: spaces.Space[Any] = kind(**arguments)
     return space
 
 
-class _Codec(NamedTuple):
-    encode: Callable[[Any], dict[str, Any]]
-    decode: Callable[[dict[str, Any]], spaces.Space[Any]]
-
-
-def _bound(bound: Any) -> Any:
+def _bound(bound: NDArray[Any]) -> Any:
     """Return one number if all bounds are equal, as for images."""
-    return bound.flat[0].item() if bound.size and (bound == bound.flat[0]).all() else bound.tolist()
-
-
-def _box_from_json(encoded: dict[str, Any]) -> spaces.Box:
-    dtype, shape = np.dtype(encoded["dtype"]), tuple(encoded["shape"])
-    low, high = (
-        np.broadcast_to(np.array(encoded[end], dtype=dtype), shape) for end in ("low", "high")
-    )
-    return spaces.Box(low, high, shape, dtype.type)
-
-
-_CODECS = {
-    "Box": _Codec(
-        lambda space: {
-            "low": _bound(space.low),
-            "high": _bound(space.high),
-            "shape": list(space.shape),
-            "dtype": str(space.dtype),
-        },
-        _box_from_json,
-    ),
-    "Discrete": _Codec(
-        lambda space: {"n": int(space.n), "start": int(space.start), **_dtype_of(space)},
-        lambda encoded: spaces.Discrete(encoded["n"], start=encoded["start"], **_typed(encoded)),
-    ),
-    "MultiDiscrete": _Codec(
-        lambda space: {
-            "nvec": space.nvec.tolist(),
-            "start": space.start.tolist(),
-            **_dtype_of(space),
-        },
-        lambda encoded: spaces.MultiDiscrete(
-            encoded["nvec"], start=encoded["start"], **_typed(encoded)
-        ),
-    ),
-    "MultiBinary": _Codec(
-        lambda space: {"n": space.n if isinstance(space.n, int) else list(space.n)},
-        lambda encoded: spaces.MultiBinary(
-            tuple(encoded["n"]) if isinstance(encoded["n"], list) else encoded["n"]
-        ),
-    ),
-    "Dict": _Codec(
-        lambda space: {"spaces": [[key, space_to_json(part)] for key, part in space.items()]},
-        lambda encoded: spaces.Dict([(key, space_from_json(p)) for key, p in encoded["spaces"]]),
-    ),
-}
-
-
-def _dtype_of(space: spaces.Space[Any]) -> dict[str, str]:
-    """Return the type of a space's whole numbers, unless it is int64."""
-    return {} if space.dtype == np.int64 else {"dtype": str(space.dtype)}
-
-
-def _typed(encoded: dict[str, Any]) -> dict[str, Any]:
-    return {"dtype": np.dtype(encoded["dtype"]).type} if "dtype" in encoded else {}
+    return bound.flat[0] if bound.size and (bound == bound.flat[0]).all() else bound

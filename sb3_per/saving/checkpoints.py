@@ -1,7 +1,6 @@
 """Checkpoints: all that a run needs to continue, in one file, and the callback that saves them."""
 
 import io
-import json
 import os
 import random
 import re
@@ -28,15 +27,12 @@ from sb3_per.algorithms.base import (
 )
 from sb3_per.algorithms.dqn import PERDQN
 from sb3_per.saving.buffers import (
-    BIT_GENERATORS,
     VERSION,
     as_json,
-    empty_buffer,
     generator_from,
     generator_state,
     open_archive,
     pack_buffer,
-    require_storable,
     unpack_buffer,
     write_archive,
 )
@@ -106,7 +102,7 @@ def load_checkpoint(
         if header["algorithm"] not in [each.__name__ for each in algorithm.__mro__]:
             rule = f"algorithm must be {header['algorithm']} or a subclass of it"
             raise ValueError(f"{rule}, got {algorithm.__name__}")
-        networks = io.BytesIO(archive.bytes_of("model.zip"))
+        networks = io.BytesIO(archive.members.read("model.zip"))
         # The smallest buffer, since the stored one replaces it.
         model = algorithm.load(networks, env=env, device=device, buffer_size=1, **options)
         model.buffer_size = header["buffer_size"]
@@ -190,7 +186,7 @@ class CheckpointCallback(callbacks.CheckpointCallback):
 
     def _on_training_start(self) -> None:
         # Refuse what cannot be continued before hours are spent.
-        _try_to_restore(self.model)
+        _require_storable(self.model)
         self._n_saved = self.model.num_timesteps
         self._is_due = self._saw_rollout_start = False
         self._error_before = sys.exc_info()[1]  # if training runs in an `except` block
@@ -276,18 +272,14 @@ def _contents_of(model: BaseAlgorithm) -> tuple[dict[str, Any], dict[str, Any]]:
     return header, {"model.zip": networks.getvalue(), **states, **arrays}
 
 
-def _try_to_restore(model: BaseAlgorithm) -> None:
+def _require_storable(model: BaseAlgorithm) -> None:
     """
-    Store the model in memory, and try what loading does with it.
+    Warn if the random generators of the environments cannot be restored.
 
-    :raises ValueError: for what cannot be stored or restored.
+    :raises ValueError: for a model that cannot be stored.
     """
-    header, members = _contents_of(model)
-    require_storable(members)
-    header = json.loads(as_json(header))
-    header["buffer"]["arguments"]["buffer_size"] = 1  # the real one may be larger than memory
-    prioritization = model.replay_buffer_kwargs.get("prioritization")  # type: ignore[attr-defined]  # of a prioritized algorithm
-    empty_buffer(header["buffer"], "cpu", prioritization if callable(prioritization) else None)
+    header, _ = _contents_of(model)
+    as_json(header)
     env = model.get_env()
     states = header["random"]["environments"]
     problem = "np_random cannot be read" if None in states else ""
@@ -340,8 +332,7 @@ def _restore_random(
     version, internal, gauss = states["python"]
     random.setstate((version, tuple(internal), gauss))
     np.random.set_state(states["numpy"])  # noqa: NPY002  # SB3 uses this generator
-    action_space = generator_from(states["action_space"]).bit_generator.state
-    model.action_space.np_random.bit_generator.state = action_space
+    model.action_space.np_random.bit_generator.state = states["action_space"]
     th.set_rng_state(th.from_numpy(torch[0]))
     n_devices = th.cuda.device_count() if th.cuda.is_available() else 0
     for device, state in zip(range(n_devices), torch[1:], strict=False):
@@ -375,12 +366,7 @@ def _generators(env: VecEnv | None) -> list[np.random.Generator | None]:
         found = env.get_attr("np_random")
     except Exception:  # vectorized environments of other libraries raise whatever they like
         return [None] * env.num_envs
-    return [one if _is_known(one) else None for one in found]
-
-
-def _is_known(generator: Any) -> bool:
-    is_generator = isinstance(generator, np.random.Generator)
-    return is_generator and type(generator.bit_generator).__name__ in BIT_GENERATORS
+    return [each if isinstance(each, np.random.Generator) else None for each in found]
 
 
 def _forget_seeds(env: VecEnv) -> None:

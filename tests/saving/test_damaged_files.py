@@ -1,26 +1,17 @@
 """Files that were damaged or crafted raise ValueError, or load as a whole buffer."""
 
+import contextlib
 import copy
 import random
 import warnings
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
 from builders import BOX, DICT, TWO_ACTIONS, fill, fill_with_stacks
 from checks import assert_same_buffer, check_valid
 from corridor import Corridor, make
-from crafted import (
-    JUNK,
-    Crafted,
-    as_npy,
-    bounded_memory,
-    delete_at,
-    npy_of_shape,
-    places_in,
-    set_at,
-)
+from crafted import JUNK, MISSING, Crafted, as_npy, bounded_memory, npy_of_shape, places_in, set_at
 from goal_line import GOAL_SPACE, goal_envs
 from gymnasium import spaces
 from stable_baselines3.common.env_util import make_vec_env
@@ -73,6 +64,7 @@ def write_valid(kind, path):
     buffer.update_priorities(buffer.sample(8).slots, np.linspace(-2, 5, 8))
     buffer.sample(4)
     save_buffer(buffer, path)
+    assert check_loads_or_is_refused(path)
     return path
 
 
@@ -129,14 +121,11 @@ def test_missing_or_other_values_in_the_header_are_refused_or_whole(kind, files,
     assert len(places) > 40
     choices = random.Random(0)
     for place in places:
-        crafted = copy.deepcopy(valid)
-        delete_at(crafted.header, place)
-        n_refused += not check_loads_or_is_refused(crafted.write(tmp_path / "file"))
-        for junk in choices.sample(JUNK, 3):
+        for value in (MISSING, *choices.sample(JUNK, 3)):
             crafted = copy.deepcopy(valid)
-            set_at(crafted.header, place, junk)
-            check_loads_or_is_refused(crafted.write(tmp_path / "file"))
-    assert n_refused > len(places) / 2
+            set_at(crafted.header, place, value)
+            n_refused += not check_loads_or_is_refused(crafted.write(tmp_path / "file"))
+    assert n_refused > 2 * len(places)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -153,7 +142,7 @@ def test_arrays_of_another_shape_or_type_are_refused(kind, files, tmp_path):
             npy_of_shape((10**12,)),
             npy_of_shape((-1,)),
             as_npy(array)[:-1],
-            as_npy(array).replace(b"\x93NUMPY\x01", b"\x93NUMPY\x03"),
+            as_npy(array) + b"\0",
             b"",
         ]
         for other in changed:
@@ -276,28 +265,12 @@ def test_damaged_checkpoint_is_refused_or_whole(tmp_path):
     env, path = VecNormalize(make_vec_env(Corridor)), tmp_path / "file"
     model = make(env, PERDQN, buffer_size=48).learn(60)
     save_checkpoint(model, path)
-    whole, valid = path.read_bytes(), Crafted(path)
-
-    def is_refused():
-        try:
-            loaded = load_checkpoint(path, env, "cpu")
-        except ValueError:
-            return True
-        check_valid(loaded.replay_buffer)
-        return False
+    whole = path.read_bytes()
 
     for place in range(0, len(whole), len(whole) // 30):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
-        is_refused()
+        with contextlib.suppress(ValueError):
+            check_valid(load_checkpoint(path, env, "cpu").replay_buffer)
         path.write_bytes(whole[:place])
-        assert is_refused()
-    for place in places_in(valid.header):
-        if len(place) < 3:
-            crafted = copy.deepcopy(valid)
-            delete_at(crafted.header, place)
-            crafted.write(path)
-            is_refused()
-
-
-def test_valid_files_load(files):
-    assert all(check_loads_or_is_refused(Path(path)) for path in files.values())
+        with pytest.raises(ValueError, match="whole file"):
+            load_checkpoint(path, env, "cpu")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+MISSING = object()
 # Values for any place of a header.
 JUNK = [None, True, -1, 0.5, 10**6, 10**30, float("nan"), "", "rank", [], [None], {}, {"a": 1}]
 
@@ -61,17 +62,14 @@ def places_in(value, place=()):
 
 
 def set_at(header, place, value):
+    """Change the value at a place of a header; ``MISSING`` removes it."""
     *where, last = place
     for name in where:
         header = header[name]
-    header[last] = value
-
-
-def delete_at(header, place):
-    *where, last = place
-    for name in where:
-        header = header[name]
-    del header[last]
+    if value is MISSING:
+        del header[last]
+    else:
+        header[last] = value
 
 
 @contextmanager
