@@ -41,12 +41,10 @@ def assert_it_can_be_saved_and_resumed(model, tmp_path):
 def test_a_run_killed_while_saving_finds_a_whole_checkpoint_every_time(tmp_path):
     script = Path(__file__).parents[1] / "support" / "killed_while_saving.py"
 
-    command = [sys.executable, str(script), str(tmp_path), "25"]
+    command = [sys.executable, str(script), str(tmp_path)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
 
     assert result.returncode == 0, result.stderr
-    n_halves = int(result.stdout.split(" kills, ")[1].split()[0])
-    assert n_halves >= 3  # else no kill came while a file was written
 
 
 @POSIX
@@ -106,18 +104,22 @@ class Broken(Corridor):
 
     n_steps = 0
 
+    def __init__(self, error):
+        self.error = error
+
     def step(self, action):
         self.n_steps += 1
         if self.n_steps == 55:
-            raise ConnectionError("the simulator is gone")
+            raise self.error
         return super().step(action)
 
 
 @KINDS
-def test_an_environment_that_raises_loses_no_transition(prioritization, tmp_path):
-    model = model_of(prioritization, Broken())
+@pytest.mark.parametrize("error", [ConnectionError, KeyboardInterrupt])
+def test_an_error_in_the_environment_loses_no_transition(error, prioritization, tmp_path):
+    model = model_of(prioritization, Broken(error))
 
-    with pytest.raises(ConnectionError):
+    with pytest.raises(error):
         model.learn(100)
 
     assert model.replay_buffer.size() == 54
@@ -141,37 +143,3 @@ def test_a_worker_that_is_killed_loses_no_transition(tmp_path):
     assert_it_can_be_saved_and_resumed(model, tmp_path)
     for process in env.processes:
         process.kill()
-
-
-@KINDS
-def test_an_interrupt_between_sampling_and_updating_leaves_a_run_that_goes_on(
-    prioritization, tmp_path, monkeypatch
-):
-    model = model_of(prioritization)
-    losses, weighted_loss = [], PERDQN._weighted_loss
-
-    def interrupt(self, batch):
-        losses.append(batch)
-        if len(losses) == 30:
-            raise KeyboardInterrupt
-        return weighted_loss(self, batch)
-
-    with monkeypatch.context() as patch:
-        # Of the class: an attribute of the model would be saved with it.
-        patch.setattr(PERDQN, "_weighted_loss", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            model.learn(200)
-
-    assert model.num_timesteps == 55
-    assert_it_can_be_saved_and_resumed(model, tmp_path)
-    model.learn(60, reset_num_timesteps=False)
-    check_valid(model.replay_buffer)
-
-
-@KINDS
-def test_a_buffer_that_is_reset_in_mid_run_fills_up_again(prioritization, tmp_path):
-    reset = AtStep60(lambda model: model.replay_buffer.reset())
-    model = model_of(prioritization).learn(100, callback=reset)
-
-    assert model.replay_buffer.size() == 41
-    assert_it_can_be_saved_and_resumed(model, tmp_path)
