@@ -55,7 +55,7 @@ def save_buffer(buffer: PrioritizedReplayBuffer, path: str | os.PathLike[str]) -
         prioritization of your own without ``state`` and ``restore``.
     """
     header, members = pack_buffer(buffer)
-    write_archive(path, {"format": "buffer", "version": VERSION, "buffer": header}, members)
+    write_archive(path, "buffer", {"buffer": header}, members)
 
 
 def load_buffer(
@@ -111,7 +111,7 @@ def pack_buffer(
 def unpack_buffer(
     archive: "Archive",
     device: th.device | str,
-    prioritization: Callable[..., Prioritization] | None,
+    prioritization: str | Callable[..., Prioritization] | None,
     storage_dir: str | os.PathLike[str] | None,
 ) -> PrioritizedReplayBuffer:
     """
@@ -216,19 +216,20 @@ def _with_arrays(state: Any) -> Any:
 
 
 def write_archive(
-    path: str | os.PathLike[str], header: Mapping[str, Any], members: Mapping[str, Any]
+    path: str | os.PathLike[str], kind: str, header: Mapping[str, Any], members: Mapping[str, Any]
 ) -> None:
     """
     Write a file as a whole or not at all; an older file stays in its place until then.
 
     :param path: The file; missing folders are made. Until it is whole, the file is called
         ``.<name>.*.partial``.
-    :param header: Anything that JSON can hold.
+    :param kind: What it holds, for ``open_archive``.
+    :param header: What ``as_json`` takes.
     :param members: Arrays and bytes by name.
-    :raises ValueError: for a header that JSON cannot hold; nothing is written then.
+    :raises ValueError: for another header; nothing is written then.
     """
     path = Path(path).resolve()  # if it is a link, the file behind it is replaced
-    encoded = as_json(header)
+    encoded = as_json({"format": kind, "version": VERSION, **header})
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{uuid4().hex[:12]}.partial")
     try:
@@ -308,14 +309,13 @@ def open_archive(path: str | os.PathLike[str], kind: str) -> Iterator[Archive]:
     """
     Open a file of ``write_archive``.
 
-    :param kind: The value that ``header["format"]`` must have.
     :raises ValueError: for a file that is damaged, of another kind, or of another version of this
         package; also while it is read.
     """
     try:
         with zipfile.ZipFile(path) as members:
             # A compressed member may take far more memory than the file.
-            if any(each.compress_type for each in members.infolist()):
+            if any(member.compress_type for member in members.infolist()):
                 raise ValueError("its members must not be compressed")
             header = json.loads(members.read(HEADER))
             if header["version"] != VERSION:

@@ -27,7 +27,6 @@ from sb3_per.algorithms.base import (
 )
 from sb3_per.algorithms.dqn import PERDQN
 from sb3_per.saving.buffers import (
-    VERSION,
     as_json,
     generator_from,
     generator_state,
@@ -63,7 +62,7 @@ def save_checkpoint(model: PrioritizedAlgorithm, path: str | os.PathLike[str]) -
     :raises ValueError: for an algorithm of SB3, for a buffer that ``save_buffer`` cannot store, and
         for a buffer that no longer fits the model (its gamma was changed, for example).
     """
-    write_archive(path, *_contents_of(model))
+    write_archive(path, "checkpoint", *_contents_of(model))
 
 
 def load_checkpoint(
@@ -99,19 +98,17 @@ def load_checkpoint(
             raise ValueError(f"{name} comes from the checkpoint: leave it out")
     with open_archive(path, "checkpoint") as archive:
         header = archive.header
-        if header["algorithm"] not in [each.__name__ for each in algorithm.__mro__]:
+        if header["algorithm"] not in [kind.__name__ for kind in algorithm.__mro__]:
             rule = f"algorithm must be {header['algorithm']} or a subclass of it"
             raise ValueError(f"{rule}, got {algorithm.__name__}")
         networks = io.BytesIO(archive.members.read("model.zip"))
         # The smallest buffer, since the stored one replaces it.
         model = algorithm.load(networks, env=env, device=device, buffer_size=1, **options)
         model.buffer_size = header["buffer_size"]
-        prioritization: Any = model.replay_buffer_kwargs.get("prioritization")
-        own_class = prioritization if callable(prioritization) else None
-        storage_dir = model.replay_buffer_kwargs.get("storage_dir")
-        buffer = unpack_buffer(archive, model.device, own_class, storage_dir)
+        given = model.replay_buffer_kwargs
+        buffer = unpack_buffer(archive, model.device, given["prioritization"], given["storage_dir"])
         model.use_replay_buffer(buffer)
-        _restore_normalization(model.get_vec_normalize_env(), header["normalization"])
+        _restore_normalization(model.get_vec_normalize_env(), header["normalization"] or {})
         torch = [archive.array(name) for name in header["torch"]]
         _restore_random(model, header["random"], torch, restore_environments)
     return model
@@ -179,10 +176,6 @@ class CheckpointCallback(callbacks.CheckpointCallback):
             save_freq, str(save_path), name_prefix, save_replay_buffer, save_vecnormalize, verbose
         )
         self.keep = keep
-        self._is_due = False
-        self._n_saved = 0
-        self._saw_rollout_start = False
-        self._error_before: BaseException | None = None
 
     def _on_training_start(self) -> None:
         # Refuse what cannot be continued before hours are spent.
@@ -257,16 +250,15 @@ def _contents_of(model: BaseAlgorithm) -> tuple[dict[str, Any], dict[str, Any]]:
     # With gSDE, torch's states before the noise of this rollout: a resumed run samples it, too.
     torch = model.torch_states_before_rollout or torch_states()
     states = {f"torch/{i}": state.cpu().numpy() for i, state in enumerate(torch)}
-    ours = [each for each in type(model).__mro__ if each.__module__.startswith("sb3_per.")]
+    means = _running_means(model.get_vec_normalize_env())
+    ours = [kind for kind in type(model).__mro__ if kind.__module__.startswith("sb3_per.")]
     header = {
-        "format": "checkpoint",
-        "version": VERSION,
         "algorithm": ours[0].__name__,
         "num_timesteps": model.num_timesteps,
         "buffer_size": model.buffer_size,
         "random": _random_states(model),
         "torch": [*states],
-        "normalization": _normalization_of(model.get_vec_normalize_env()),
+        "normalization": {key: vars(running) for key, running in means.items()} or None,
         "buffer": buffer,
     }
     return header, {"model.zip": networks.getvalue(), **states, **arrays}
@@ -366,7 +358,7 @@ def _generators(env: VecEnv | None) -> list[np.random.Generator | None]:
         found = env.get_attr("np_random")
     except Exception:  # vectorized environments of other libraries raise whatever they like
         return [None] * env.num_envs
-    return [each if isinstance(each, np.random.Generator) else None for each in found]
+    return [value if isinstance(value, np.random.Generator) else None for value in found]
 
 
 def _forget_seeds(env: VecEnv) -> None:
@@ -380,39 +372,31 @@ def _forget_seeds(env: VecEnv) -> None:
 # VecNormalize.
 
 
-def _normalization_of(env: VecNormalize | None) -> dict[str, Any] | None:
-    """Return the statistics of a ``VecNormalize``; None without one."""
-    if env is None:
-        return None
-    return {
-        key: {"mean": one.mean, "var": one.var, "count": one.count}
-        for key, one in _running_means(env).items()
-    }
-
-
-def _restore_normalization(env: VecNormalize | None, stored: dict[str, Any] | None) -> None:
+def _restore_normalization(env: VecNormalize | None, stored: dict[str, Any]) -> None:
     """
     Let a ``VecNormalize`` continue from its statistics.
 
     :raises ValueError: before anything has changed, if only the saved or only the present run has a
         ``VecNormalize``, or if it normalizes other observations.
     """
-    means = {} if env is None else _running_means(env)
-    shapes = {key: np.shape(one.mean) for key, one in means.items()}
-    if shapes != {key: np.shape(one["mean"]) for key, one in (stored or {}).items()}:
+    means = _running_means(env)
+    shapes = {key: np.shape(running.mean) for key, running in means.items()}
+    if shapes != {key: np.shape(values["mean"]) for key, values in stored.items()}:
         raise ValueError(
             "the environment must be wrapped in the same VecNormalize as when saved, got "
-            f"statistics of {[*shapes]} instead of {[*(stored or {})]}"
+            f"statistics of {[*means]} instead of {[*stored]}"
         )
-    for key, one in means.items():
-        one.mean, one.var = (np.array(stored[key][name]) for name in ("mean", "var"))  # type: ignore[index]  # it has these keys
-        one.count = stored[key]["count"]  # type: ignore[index]  # the same
+    for key, running in means.items():
+        running.mean, running.var = (np.array(stored[key][name]) for name in ("mean", "var"))
+        running.count = stored[key]["count"]
 
 
-def _running_means(env: VecNormalize) -> dict[str, RunningMeanStd]:
+def _running_means(env: VecNormalize | None) -> dict[str, RunningMeanStd]:
     """Return the running means of returns and observations, the latter by the keys of a Dict."""
+    if env is None:
+        return {}
     means = {"returns": env.ret_rms}
     if env.norm_obs:
         of_keys = env.obs_rms if isinstance(env.obs_rms, dict) else {"": env.obs_rms}
-        means |= {f"observations/{key}": one for key, one in of_keys.items()}
+        means |= {f"observations/{key}": running for key, running in of_keys.items()}
     return means
