@@ -220,8 +220,6 @@ class ForeignVecEnv(VecEnvWrapper):
         self.step_async, self._foreign = venv.step_async, venv
         self.venv = SimpleNamespace(close=venv.close)
 
-    unwrapped = property(lambda self: self.venv)
-
     def step_wait(self):
         return self._foreign.step_wait()
 
