@@ -360,14 +360,14 @@ def space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
         rule = f"only {', '.join(_SPACES)} spaces can be stored without pickle"
         raise ValueError(f"{rule}, got {space}")
     encoded = {name: getattr(space, name) for name in _ARGUMENTS[kind]}
-    if isinstance(space, spaces.Dict):
-        encoded["spaces"] = [[key, space_to_json(part)] for key, part in space.items()]
-    elif isinstance(space, spaces.Box):
-        encoded |= {"low": _bound(space.low), "high": _bound(space.high), "dtype": str(space.dtype)}
-    elif space.dtype == np.int64:
-        encoded.pop("dtype")  # gymnasium 0.29 has no such argument for Discrete
-    elif "dtype" in encoded:
+    if "dtype" in encoded:
         encoded["dtype"] = str(space.dtype)
+    if isinstance(space, spaces.Box):
+        encoded |= {"low": _bound(space.low), "high": _bound(space.high)}
+    elif isinstance(space, spaces.Dict):
+        encoded["spaces"] = [[key, space_to_json(part)] for key, part in space.items()]
+    elif space.dtype == np.int64:
+        del encoded["dtype"]  # gymnasium 0.29 has no such argument for Discrete
     return {"type": kind.__name__, **encoded}
 
 
