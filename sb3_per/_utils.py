@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from functools import cache
 from numbers import Integral, Real
 from typing import Any, TypeVar, cast
 
@@ -51,11 +52,16 @@ def kernel(function: Function) -> Function:
     try:
         return cast(Function, njit(cache=True, error_model="numpy")(function))
     except RuntimeError:  # "cannot cache function ...: no locator available"
-        warnings.warn(
-            "numba finds no folder where it can cache compiled functions, so every process "
-            "compiles them again, which takes seconds. Set the environment variable "
-            "NUMBA_CACHE_DIR to a folder that can be written.",
-            RuntimeWarning,
-            stacklevel=1,
-        )
+        _warn_that_nothing_is_cached()
         return cast(Function, njit(error_model="numpy")(function))
+
+
+@cache
+def _warn_that_nothing_is_cached() -> None:
+    warnings.warn(
+        "numba finds no folder where it can cache compiled functions, so every process compiles "
+        "them again, which takes seconds. Set the environment variable NUMBA_CACHE_DIR to a folder "
+        "that can be written.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
