@@ -224,7 +224,7 @@ class PrioritizedSampler:
             reference = sampled.smallest_probability
         weights = importance_weights(sampled.probabilities, reference, beta)
         if divided_by == "mean":
-            weights /= weights.mean()
+            weights /= weights.sum() / len(weights)  # `mean` returns the same, 3 us later
         return weights
 
 
