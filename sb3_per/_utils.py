@@ -39,10 +39,10 @@ def kernel(function: Function) -> Function:
     """
     Compile a function with numba when it is first called, and keep the result on disk.
 
-    Kernels fill arrays that they are given: new arrays take long to compile, and Ctrl-C raises
-    SystemError while numba makes a tuple of arrays. Kernels that call each other are in one file,
-    since numba does not compile them again when only another file has changed. Dividing by zero
-    gives infinity, as in NumPy: looking for zeros takes long to compile, too.
+    Most kernels fill arrays that they are given, since new arrays take long to compile. They return
+    no tuple of arrays: Ctrl-C raises SystemError while numba makes it. Kernels that call each other
+    are in one file, since numba does not compile them again when only another file has changed.
+    Dividing by zero gives infinity, as in NumPy: looking for zeros takes long to compile, too.
 
     If neither the package's folder nor the user's can be written (as in a container with a
     read-only file system), numba refuses to cache, and every process compiles the function.

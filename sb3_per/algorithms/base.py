@@ -1,6 +1,7 @@
 """What all prioritized algorithms have in common: their buffer, beta, loading and logging."""
 
 import functools
+import inspect
 import io
 import pathlib
 import pickle
@@ -134,7 +135,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         finally:
             self.replay_buffer_kwargs, self.n_steps = options, n_steps
         # With all defaults, so that a saved model keeps its options when defaults change.
-        self.replay_buffer_kwargs = {**options, **self.replay_buffer.arguments()}
+        self.replay_buffer_kwargs = _options_of(self.replay_buffer, options)
 
     def _resolve_options(self) -> dict[str, Any]:
         """
@@ -219,7 +220,8 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             self.replay_buffer = own
         if not isinstance(loaded, PrioritizedReplayBuffer):
             loaded = self._with_priorities(loaded)
-        self.use_replay_buffer(loaded)
+        is_continued = isinstance(loaded, HerReplayBuffer) and not truncate_last_traj
+        self._replace_buffer(loaded, ends_episodes=not is_continued)
 
     def _with_priorities(self, buffer: ReplayBuffer) -> PrioritizedReplayBuffer:
         """Return a buffer like the model's with the transitions of one of SB3's."""
@@ -253,13 +255,16 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         :raises ValueError: if the buffer has no priorities or does not fit the model; the model
             keeps its own buffer then.
         """
+        self._replace_buffer(buffer, ends_episodes=True)
+
+    def _replace_buffer(self, buffer: PrioritizedReplayBuffer, ends_episodes: bool) -> None:
         if not isinstance(buffer, PrioritizedReplayBuffer):
             raise ValueError(f"the buffer must have priorities, got {type(buffer).__name__}")
         require_matching_buffer(buffer, self)
         if self.env is not None:
             require_fitting_environments(type(buffer), buffer.n_stack, self.env)
         before = self.replay_buffer_kwargs
-        options = {**before, **buffer.arguments()}
+        options = _options_of(buffer, before)
         prioritization = options["prioritization"]
         is_alike = prioritization == before["prioritization"]
         options["beta"] = (before if is_alike else self._defaults_of(prioritization))["beta"]
@@ -271,11 +276,13 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         # As text, since options of a prioritization of your own may be arrays.
         changed = {k: v for k, v in after.items() if k not in before or repr(v) != repr(before[k])}
         if changed:
-            warnings.warn(f"the model takes these options of the buffer: {changed}", stacklevel=2)
+            warnings.warn(f"the model takes these options of the buffer: {changed}", stacklevel=3)
         buffer.device = self.device
         is_elsewhere = self._last_obs is not None and buffer is not self.replay_buffer
+        is_hindsight = isinstance(buffer, PrioritizedHerReplayBuffer)
         # Others stay as they were stored: with one-step returns, the end changes nothing.
-        if is_elsewhere and (buffer.n_steps > 1 or buffer.optimize_memory_usage):
+        needs_ends = buffer.n_steps > 1 or buffer.optimize_memory_usage or is_hindsight
+        if ends_episodes and is_elsewhere and needs_ends:
             buffer.end_episodes()
         if isinstance(buffer, PrioritizedHerReplayBuffer):
             buffer.continue_with(self.env)
@@ -415,12 +422,23 @@ def refuse_misplaced(algorithm: type[Any], arguments: Mapping[str, Any]) -> None
 
     :raises ValueError: for the first one; the message says where it belongs.
     """
+    own = inspect.signature(algorithm.__init__).parameters
     for name in arguments:
-        if name in _MISPLACED:
+        if name in _MISPLACED and name not in own:
             raise ValueError(
                 f"{algorithm.__name__} has no argument {name!r}: pass "
                 f"replay_buffer_kwargs=dict({_MISPLACED[name]})"
             )
+
+
+def _options_of(buffer: PrioritizedReplayBuffer, given: dict[str, Any]) -> dict[str, Any]:
+    """Return all options of a buffer; of a subclass of the user's, only those that were given."""
+    options = buffer.arguments()
+    ours = PrioritizedReplayBuffer, PrioritizedDictReplayBuffer, PrioritizedHerReplayBuffer
+    if type(buffer) in ours:
+        return options
+    # Its constructor may not take the others.
+    return {name: options.get(name, value) for name, value in given.items()}
 
 
 def resolve_buffer_class(

@@ -186,7 +186,7 @@ def _reshaped(name: str, values: Any, to: tuple[int, spaces.Space[Any], Any]) ->
     Return elements of a space in the shape in which SB3 stores them.
 
     :param to: How many elements; the space; the shape of a stored one, or a dict of shapes.
-    :raises ValueError: for arrays of another shape.
+    :raises ValueError: for arrays of another shape or kind of numbers.
     """
     n, space, stored = to
     if isinstance(space, spaces.Dict):
@@ -195,8 +195,10 @@ def _reshaped(name: str, values: Any, to: tuple[int, spaces.Space[Any], Any]) ->
             for key, part in space.items()
         }
     array = np.asarray(values)
-    if array.shape not in ((n, *(space.shape or ())), (n, *stored)):
-        raise ValueError(f"{name} must be {n} elements of {space}, got shape {array.shape}")
+    fits = np.can_cast(array.dtype, space.dtype or array.dtype, "same_kind")  # no float as int
+    if not fits or array.shape not in ((n, *(space.shape or ())), (n, *stored)):
+        rule = f"{name} must be {n} elements of {space}"
+        raise ValueError(f"{rule}, got {array.dtype} of shape {array.shape}")
     return array.reshape(n, *stored)
 
 

@@ -84,7 +84,7 @@ class SlotReplayBuffer(ReplayBuffer):
             action_space,
             device,
             n_envs=int(n_envs),
-            optimize_memory_usage=optimize_memory_usage,
+            optimize_memory_usage=bool(optimize_memory_usage),
             handle_timeout_termination=handle_timeout_termination,
         )
         self.n_steps = int(n_steps)
@@ -251,8 +251,9 @@ class SlotReplayBuffer(ReplayBuffer):
             if array is None:
                 stored = np.float32 if dtype.kind == "f" else dtype
                 array = np.zeros((self.buffer_size, self.n_envs, *shape), stored)
-            is_number = dtype.kind in "biuf" and np.can_cast(dtype, array.dtype, "same_kind")
-            if not is_number or array.shape[2:] != shape:
+            # Floats are stored as float32; a whole number must not wrap around.
+            fits = array.dtype.kind == "f" or np.can_cast(dtype, array.dtype)
+            if dtype.kind not in "biuf" or not fits or array.shape[2:] != shape:
                 rule = f"infos[{key!r}] must be numbers like the first, {array.dtype} of shape "
                 raise ValueError(f"{rule}{array.shape[2:]}, got {dtype} of {shape}")
             arrays[key] = array

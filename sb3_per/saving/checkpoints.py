@@ -27,6 +27,7 @@ from sb3_per.algorithms.base import (
 )
 from sb3_per.algorithms.dqn import PERDQN
 from sb3_per.saving.buffers import (
+    BIT_GENERATORS,
     as_json,
     generator_from,
     generator_state,
@@ -105,8 +106,10 @@ def load_checkpoint(
         # The smallest buffer, since the stored one replaces it.
         model = algorithm.load(networks, env=env, device=device, buffer_size=1, **options)
         model.buffer_size = header["buffer_size"]
-        given = model.replay_buffer_kwargs
-        buffer = unpack_buffer(archive, model.device, given["prioritization"], given["storage_dir"])
+        prioritization: Any = model.replay_buffer_kwargs.get("prioritization")
+        own_class = prioritization if callable(prioritization) else None  # a name is in the file
+        storage_dir = model.replay_buffer_kwargs.get("storage_dir")
+        buffer = unpack_buffer(archive, model.device, own_class, storage_dir)
         model.use_replay_buffer(buffer)
         _restore_normalization(model.get_vec_normalize_env(), header["normalization"] or {})
         torch = [archive.array(name) for name in header["torch"]]
@@ -154,8 +157,8 @@ class CheckpointCallback(callbacks.CheckpointCallback):
     :param save_vecnormalize: Without effect, for the same reason.
     :param verbose: 2 to log what was saved.
     :param keep: How many checkpoints to keep; older ones are deleted once a new one is written.
-    :raises ValueError: when training starts, if the model cannot be stored and loaded, or if the
-        folder has checkpoints of a run that got further; at the first step, if the callback is
+    :raises ValueError: when training starts, if the model cannot be stored, or if the folder
+        has checkpoints of a run that got further; at the first step, if the callback is
         within another callback, such as ``EveryNTimesteps``, which hides the rollouts from it.
     """
 
@@ -358,7 +361,12 @@ def _generators(env: VecEnv | None) -> list[np.random.Generator | None]:
         found = env.get_attr("np_random")
     except Exception:  # vectorized environments of other libraries raise whatever they like
         return [None] * env.num_envs
-    return [value if isinstance(value, np.random.Generator) else None for value in found]
+    return [value if _is_known(value) else None for value in found]
+
+
+def _is_known(value: Any) -> bool:
+    is_generator = isinstance(value, np.random.Generator)
+    return is_generator and type(value.bit_generator).__name__ in BIT_GENERATORS
 
 
 def _forget_seeds(env: VecEnv) -> None:

@@ -88,6 +88,16 @@ class NamedSAC(SAC):
         self.name = name
 
 
+class AlphaSAC(SAC):
+    def __init__(self, *args, alpha, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.name = alpha
+
+
+class PERAlphaSAC(PrioritizedCriticAlgorithm, AlphaSAC):
+    pass
+
+
 class NamedPERSAC(PERSAC, NamedSAC):
     pass
 
@@ -98,6 +108,7 @@ class PERNamedSAC(PrioritizedCriticAlgorithm, NamedSAC):
 
 def test_subclass_may_name_its_own_argument_as_an_option():
     assert make(OwnAlpha, alpha=0.2).replay_buffer.alpha == 0.2
+    assert make(PERAlphaSAC, alpha=0.2).name == 0.2
     with pytest.raises(ValueError, match="no argument 'beta'"):
         make(OwnAlpha, alpha=0.2, beta=0.5)
 

@@ -290,3 +290,53 @@ def test_buffer_of_another_class_is_made_again_after_saving(tmp_path):
 
     loaded = PERSAC.load(tmp_path / "model", env=env, device="cpu")
     assert type(loaded.replay_buffer) is PrioritizedHerReplayBuffer
+
+
+class NotStratified(PrioritizedReplayBuffer):
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, stratified=False, **kwargs)
+
+
+def test_buffer_class_with_fixed_options_is_made_again_after_saving(tmp_path):
+    make(replay_buffer_class=NotStratified).learn(60).save(tmp_path / "model")
+
+    loaded = PERDQN.load(tmp_path / "model", env=Point(True))
+
+    assert type(loaded.replay_buffer) is NotStratified
+    assert not loaded.replay_buffer.stratified
+
+
+def test_hindsight_buffer_gives_way_to_a_plain_one(tmp_path):
+    env = DummyVecEnv([PointReach])
+    options = {"buffer_size": 300, "device": "cpu", "learning_starts": 100}
+    plain = PERSAC("MultiInputPolicy", env, **options).learn(60).replay_buffer
+    model = PERSAC(
+        "MultiInputPolicy", env, replay_buffer_class=PrioritizedHerReplayBuffer, **options
+    )
+
+    with pytest.warns(UserWarning, match="options of the buffer"):
+        model.use_replay_buffer(plain)
+    model.save(tmp_path / "model")
+
+    loaded = PERSAC.load(tmp_path / "model", env=env, device="cpu")
+    assert type(loaded.replay_buffer) is type(plain)
+
+
+def test_hindsight_buffers_that_are_exchanged_do_not_join_two_episodes():
+    env = DummyVecEnv([lambda: PointReach(discrete=True)])
+    model = make(
+        env=env,
+        policy="MultiInputPolicy",
+        replay_buffer_class=PrioritizedHerReplayBuffer,
+        learning_starts=100,
+    ).learn(21)
+    first = model.replay_buffer
+    second = PrioritizedHerReplayBuffer(
+        150, env.observation_space, env.action_space, env, "cpu", gamma=0.9, **first.arguments()
+    )
+
+    for buffer in (second, first):
+        model.use_replay_buffer(buffer)
+        model.learn(8, reset_num_timesteps=False)
+
+    assert first.ep_start[[20, 21], 0].tolist() == [0, 21]

@@ -407,6 +407,7 @@ def test_a_model_transposes_images_as_sb3_does():
         ({"observations": np.zeros((5, 3))}, ValueError, "observations must be 5 elements of Box"),
         ({"next_observations": np.zeros((4, 2))}, ValueError, "next_observations must be 5 "),
         ({"actions": np.zeros(4, int)}, ValueError, "actions must be 5 elements"),
+        ({"actions": np.full(5, 0.9)}, ValueError, "actions must be 5 elements .*, got float64"),
         ({"terminations": np.zeros(6)}, ValueError, "cannot reshape"),
         ({"infos": {}}, KeyError, "cost"),
         ({"infos": {"cost": np.zeros(4)}}, ValueError, "'cost'.* must have 5 values, got 4"),

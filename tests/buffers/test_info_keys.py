@@ -74,6 +74,7 @@ def test_a_float_takes_whole_numbers_after_it():
         {"mask": [np.ones(2, bool)] * 2},
         {"cost": [[1.0]] * 2},
         {"count": [0.5] * 2},
+        {"lives": [300] * 2},
     ],
 )
 def test_other_values_than_the_first_are_refused_and_change_nothing(values):

@@ -33,6 +33,7 @@ from sb3_per import (
     PERTQC,
     CheckpointCallback,
     PrioritizedHerReplayBuffer,
+    PrioritizedReplayBuffer,
     latest_checkpoint,
     load_checkpoint,
     save_checkpoint,
@@ -296,6 +297,18 @@ def test_buffer_that_is_exchanged_does_not_join_two_episodes():
 
     discounts = taken._get_samples(np.array([41, 42, 43])).discounts
     np.testing.assert_allclose(discounts.flatten(), [0.99**3, 0.99**2, 0.99], rtol=1e-6)
+
+
+def test_buffer_with_another_prioritization_is_in_the_checkpoint(tmp_path):
+    model = make(kind=PERDQN)
+    space, actions = model.observation_space, model.action_space
+    model.replay_buffer = PrioritizedReplayBuffer(200, space, actions, "cpu", prioritization="rank")
+    save_checkpoint(model.learn(60), tmp_path / "checkpoint")
+
+    with pytest.warns(UserWarning, match="options of the buffer"):
+        resumed = load_checkpoint(tmp_path / "checkpoint", Corridor(), "cpu")
+
+    assert resumed.replay_buffer.options.prioritization == "rank"
 
 
 def test_training_again_does_not_join_two_episodes():
