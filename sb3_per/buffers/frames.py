@@ -134,7 +134,8 @@ class FrameStore:
         :raises ValueError: if they are not stacks of frames; nothing has changed then.
         """
         n_rows = len(self.newest)
-        n_added = row + n_rows if is_full else row  # as far as the row tells
+        # A number of rows that were added: the row, and one round if the buffer is full.
+        n_added = row + n_rows if is_full else row
         stacks, next_stacks = self._as_stacks(observations, next_observations)
         # Unequal after `reset`, after loading, and after an exception in the buffer's `add`.
         is_known = bool(self.counters[N_ADDED] == n_added)

@@ -70,8 +70,9 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
 
     A slot that must not be sampled (never written, or the write head of memory-optimised storage)
     has probability 0. The order of a stratified batch is not random: shuffle a batch before you
-    split it. One thread may add transitions while another one samples and updates priorities. A
-    transition that is overwritten while it is sampled may be half old, half new.
+    split it. One thread may add transitions while another one samples and updates priorities, but
+    not with ``optimize_memory_usage``, whose write head moves. A transition that is overwritten
+    while it is sampled may be half old, half new.
 
     The arguments of ``ReplayBuffer`` come first, in its order, and mean the same.
 
@@ -353,10 +354,10 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         """
         Give sampled transitions the priorities of their new TD errors; O(B log N).
 
-        If a slot occurs twice, its last TD error counts. A stale TD error is dropped: its
-        transition was overwritten after it was sampled, or the buffer was reset. If the new
-        transition has been sampled in the meantime, the update is applied to it. So only one batch
-        may wait for its update: if two batches share a slot, the first update clears the mark.
+        Call it before you sample the next batch. If a slot occurs twice, its last TD error counts.
+        A stale TD error is dropped: its transition was overwritten after it was sampled, or the
+        buffer was reset. (With two batches between sample and update, a stale TD error is not
+        noticed in a slot that both hold: the slot has one mark, not one for each batch.)
 
         :param slots: The ``slots`` of a batch, shape (B,) or (B, 1), or any others. TD errors of
             slots that cannot be sampled are ignored.

@@ -92,6 +92,8 @@ class SlotReplayBuffer(ReplayBuffer):
         self.n_stack = int(n_stack)
         self.frames_first = frames_first
         self.storage_dir = None if storage_dir is None else os.fspath(storage_dir)
+        if isinstance(info_keys, str):
+            raise ValueError(f"info_keys must be a list of keys, got {info_keys!r}")
         self.info_keys = tuple(info_keys)
         self.info_arrays: dict[str, NDArray[Any]] = {}  # made by the first transition
         self._store_observations(observation_space)

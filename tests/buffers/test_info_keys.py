@@ -92,6 +92,11 @@ def test_other_values_than_the_first_are_refused_and_change_nothing(values):
     assert len(buffer) == 8
 
 
+def test_one_key_must_be_in_a_list():
+    with pytest.raises(ValueError, match="must be a list of keys, got 'cost'"):
+        make(info_keys="cost")
+
+
 @pytest.mark.parametrize("value", ["a", None])
 def test_values_that_are_no_numbers_are_refused(value):
     buffer = make(info_keys=["cost"])
