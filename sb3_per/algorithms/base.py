@@ -96,8 +96,8 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         """
         super().__init_subclass__(**kwargs)
         inherited: Any = super(cls, cls).__init__
-        # A mixin without an algorithm of SB3, or a subclass of an algorithm that already checks (its
-        # constructor is wrapped; SB3 wraps none).
+        # A mixin without an algorithm of SB3, or a subclass of an algorithm that already checks:
+        # its constructor is wrapped, and SB3 wraps none.
         if inherited is OffPolicyAlgorithm.__init__ or hasattr(inherited, "__wrapped__"):
             return
         own: Any = vars(cls).get("__init__")

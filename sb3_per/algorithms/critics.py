@@ -8,7 +8,8 @@ of the buffer's last batch to the buffer. SB3's module stays as it is, and chang
 raises an error, because the loss must be computed a known number of times in each gradient step.
 
 Hooks on the critic alone would not do: they can weight gradients, but the gradient of a Huber or
-quantile loss does not determine the TD error. A patch of SB3's module would affect other models in the process.
+quantile loss does not determine the TD error. A patch of SB3's module would affect other models in
+the process.
 """
 
 import functools
