@@ -26,6 +26,7 @@ SUITES = {
     "goals_sac": (),
     "million": (),
     "minatar": ("dqn", "recommended", "per"),
+    "minigrid": (),
     "sparse": (),
     "sparse_qrdqn": (),
 }

@@ -29,6 +29,7 @@ PAGES = {
     "goals_sac": "goals",
     "million": "pong",
     "minatar": "minatar",
+    "minigrid": "minigrid",
     "recipes": "recipes",
     "sparse": "sparse",
     "sparse_qrdqn": "sparse",
