@@ -79,8 +79,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
     huber_threshold: ClassVar[float | None] = None
     # The metrics of gradient steps that are logged as ``train/<name>``.
     logged_metrics: ClassVar[tuple[str, ...]] = LOGGED
-    # None until it is made, and after a user has deleted it.
-    replay_buffer: PrioritizedReplayBuffer = None  # type: ignore[assignment]
+    replay_buffer: PrioritizedReplayBuffer
     # Moving averages of the gradient's second moments, weighted and uniform. Their ratio needs no
     # correction for the start at 0, because both have the same.
     _moments: tuple[float, float] = (0.0, 0.0)
@@ -210,7 +209,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         :raises ValueError: if the file does not hold a buffer that fits the model; the model keeps
             its own buffer then.
         """
-        own = self.replay_buffer
+        own = getattr(self, "replay_buffer", None)  # None if it was deleted
         try:
             super().load_replay_buffer(path, truncate_last_traj)
             loaded = self.replay_buffer
@@ -218,7 +217,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             rule = "must be a file of save_replay_buffer (load_buffer reads files of save_buffer)"
             raise ValueError(f"{path} {rule}: {error}") from error
         finally:
-            self.replay_buffer = own
+            self.replay_buffer = own  # type: ignore[assignment]  # None if it was deleted
         if not isinstance(loaded, PrioritizedReplayBuffer):
             loaded = self._with_priorities(loaded)
         is_continued = isinstance(loaded, HerReplayBuffer) and not truncate_last_traj
@@ -279,7 +278,8 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         if changed:
             warnings.warn(f"the model takes these options of the buffer: {changed}", stacklevel=3)
         buffer.device = self.device
-        is_elsewhere = self._last_obs is not None and buffer is not self.replay_buffer
+        own = getattr(self, "replay_buffer", None)  # None if it was deleted
+        is_elsewhere = self._last_obs is not None and buffer is not own
         is_hindsight = isinstance(buffer, PrioritizedHerReplayBuffer)
         # Others stay as they were stored: with one-step returns, the end changes nothing.
         needs_ends = buffer.n_steps > 1 or buffer.optimize_memory_usage or is_hindsight
@@ -295,7 +295,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
     def set_env(self, env: GymEnv, force_reset: bool = True) -> None:
         """Continue with other environments, as SB3 does; hindsight replay uses them, too."""
         env = self._wrap_env(env, self.verbose)
-        buffer = self.replay_buffer
+        buffer = getattr(self, "replay_buffer", None)  # None if it was deleted
         if buffer is not None:
             require_fitting_environments(type(buffer), buffer.n_stack, env)
         super().set_env(env, force_reset)
@@ -305,8 +305,9 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
     def set_random_seed(self, seed: int | None = None) -> None:
         """Set all seeds as SB3 does, and seed the buffer's random generator."""
         super().set_random_seed(seed)
-        if seed is not None and self.replay_buffer is not None:
-            self.replay_buffer.generator = np.random.default_rng(seed)
+        buffer = getattr(self, "replay_buffer", None)  # None while the model is built
+        if seed is not None and buffer is not None:
+            buffer.generator = np.random.default_rng(seed)
 
     def _setup_learn(
         self,

@@ -260,6 +260,7 @@ def test_deleted_buffer_is_replaced_by_a_stored_one(tmp_path):
     model = make().learn(60)
     save_buffer(model.replay_buffer, tmp_path / "buffer.npz")
     del model.replay_buffer  # to save memory
+    assert not hasattr(model, "replay_buffer")
 
     model.use_replay_buffer(load_buffer(tmp_path / "buffer.npz"))
 
