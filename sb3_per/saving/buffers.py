@@ -330,8 +330,8 @@ def open_archive(path: str | os.PathLike[str], kind: str) -> Iterator[Archive]:
         raise
     except Exception as error:  # zipfile, NumPy, gymnasium and SB3 raise many kinds of errors
         raise ValueError(
-            f"{path} must be a whole file of this version of sb3-per that holds a {kind} "
-            f"(PERDQN.load and load_replay_buffer read SB3's files): {error}"
+            f"{path} cannot be loaded: {error} (it must be a whole file of this version of sb3-per "
+            f"that holds a {kind}; PERDQN.load and load_replay_buffer read SB3's files)"
         ) from error
 
 

@@ -230,7 +230,7 @@ class ForeignVecEnv(VecEnvWrapper):
     def get_attr(self, attr_name, indices=None):
         if attr_name == "render_mode":
             return [None] * self.num_envs
-        raise NotImplementedError("no attributes")
+        raise AttributeError(attr_name)  # other libraries raise all kinds of errors
 
     def env_is_wrapped(self, wrapper_class, indices=None):
         return [False] * self.num_envs
