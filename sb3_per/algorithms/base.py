@@ -1,4 +1,4 @@
-"""What all prioritized algorithms have in common: their buffer, beta, loading and logging."""
+"""What all prioritized algorithms have in common: their buffer, beta and loading."""
 
 import functools
 import inspect
@@ -7,12 +7,11 @@ import pathlib
 import pickle
 import warnings
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch as th
 from gymnasium import spaces
-from numpy.typing import NDArray
 from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
@@ -26,6 +25,7 @@ from stable_baselines3.common.vec_env import (
 )
 from stable_baselines3.her import HerReplayBuffer
 
+from sb3_per.algorithms.metrics import LOGGED, Metrics, averaged_moments, logged_values
 from sb3_per.buffers.demonstrations import transitions_of
 from sb3_per.buffers.her import PrioritizedHerReplayBuffer, require_compute_reward, require_goals
 from sb3_per.buffers.prioritized import PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
@@ -42,24 +42,6 @@ _MISPLACED = {
     "prioritized_replay_beta_iters": "beta=(first, last, n_steps)",
     "prioritized_replay_eps": "eps=...",
 }
-# Weight of the past in the averages of the gradient's second moments: about the last 100 batches.
-# A single batch may hold none of the rare samples with large gradients.
-_PAST = 0.99
-
-
-class Metrics(NamedTuple):
-    """The metrics of a gradient step."""
-
-    loss: float
-    td_error: float
-    weight_mean: float
-    effective_sample_size: float
-    linear_loss_share: float
-    second_moment: float
-    uniform_second_moment: float
-
-
-LOGGED = (*Metrics._fields[:-2], "gradient_noise_ratio")
 
 
 class PrioritizedAlgorithm(OffPolicyAlgorithm):
@@ -344,32 +326,20 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
     def _update_beta(self) -> None:
         """Let the buffer have the beta of this point of the training."""
         # If `learn` continues a training, SB3 counts the steps of both calls as one training, so
-        # its progress falls back. Beta must not.
-        self._progress = max(self._progress, 1.0 - self._current_progress_remaining)
+        # its progress falls back. Beta must not. The last rollout may pass `total_timesteps`.
+        progress = min(1.0 - self._current_progress_remaining, 1.0)
+        self._progress = max(self._progress, progress)
         beta = self.replay_buffer_kwargs["beta"]
         self.replay_buffer.beta = beta_at(beta, self._progress, self.num_timesteps)
 
     def _log_prioritization(self, steps: list[Metrics]) -> None:
-        """
-        Log beta, the largest priority, means over gradient steps, and the gradient's noise.
-
-        A ``gradient_noise_ratio`` below 1 means that prioritization makes the gradient less noisy
-        than uniform sampling would. It is 1 if all gradients are 0.
-        """
+        """Log beta, the largest priority, and the metrics of some gradient steps."""
         self.logger.record("train/beta", self.replay_buffer.beta)
         self.logger.record("train/priority_max", self.replay_buffer.prioritization.largest_priority)
         if not steps:
             return
-        weighted, uniform = self._moments
-        for each in steps:
-            weighted = _PAST * weighted + (1 - _PAST) * each.second_moment
-            uniform = _PAST * uniform + (1 - _PAST) * each.uniform_second_moment
-        self._moments = weighted, uniform
-        values = {
-            name: sum(getattr(each, name) for each in steps) / len(steps)
-            for name in Metrics._fields
-        }
-        values["gradient_noise_ratio"] = weighted / uniform if uniform > 0 else 1.0
+        self._moments = averaged_moments(self._moments, steps)
+        values = logged_values(steps, self._moments)
         for name in self.logged_metrics:
             self.logger.record(f"train/{name}", values[name])
 
@@ -521,45 +491,3 @@ def torch_states() -> list[th.Tensor]:
     # Any other call would start CUDA, which fails in a process forked from one that uses it.
     has_cuda = th.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch leaves it untyped
     return [th.get_rng_state(), *(th.cuda.get_rng_state_all() if has_cuda else [])]
-
-
-def metrics_of(
-    td_errors: NDArray[np.float32],
-    weights: NDArray[np.float32],
-    loss_threshold: float | None = None,
-) -> Metrics:
-    """
-    Return the metrics of a batch.
-
-    With w the weights, d the TD errors, t the loss's threshold and g = min(abs(d), t), the size of
-    a sample's gradient with respect to its Q-value:
-
-    - ``loss`` is the mean Huber loss of d, without weights (nothing is logged without a threshold:
-      SB3 logs the loss itself there);
-    - ``effective_sample_size`` is (sum w)^2 / (B sum w^2), 0 where all weights are 0;
-    - ``linear_loss_share`` is the share of samples with abs(d) > t, 0 without a threshold;
-    - ``second_moment`` is mean(w^2 g^2) / mean(w)^2, and ``uniform_second_moment`` is mean(w g^2) /
-      mean(w): for beta = 1, estimates of the gradient's second moment and of its second moment
-      under uniform sampling. The mean weight makes them independent of how weights are normalized.
-
-    :param td_errors: Target minus Q, on the host, shape (B,).
-    :param weights: Importance-sampling weights, on the host, shape (B,).
-    :param loss_threshold: The abs(TD error) at which the loss turns linear; None if it never does.
-    """
-    weights = weights.astype(np.float64)  # squares of small weights can underflow in float32
-    sizes = np.abs(td_errors)
-    n, total, squares = len(weights), float(weights.sum()), float(weights @ weights)
-    threshold = np.inf if loss_threshold is None else loss_threshold
-    gradients = np.minimum(sizes.astype(np.float64), threshold)
-    weighted = weights * gradients
-    # g d - g^2 / 2 is d^2 / 2 up to the threshold, and linear beyond it.
-    loss = float(gradients @ sizes) - 0.5 * float(gradients @ gradients)
-    return Metrics(
-        loss=loss / n,
-        td_error=float(sizes.sum()) / n,
-        weight_mean=total / n,
-        effective_sample_size=total * total / (n * squares) if squares > 0 else 0.0,
-        linear_loss_share=int(np.count_nonzero(sizes > threshold)) / n,
-        second_moment=n * float(weighted @ weighted) / total**2 if total > 0 else 0.0,
-        uniform_second_moment=float(weighted @ gradients) / total if total > 0 else 0.0,
-    )

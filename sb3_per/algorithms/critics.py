@@ -20,7 +20,8 @@ from typing import Any, ClassVar
 import torch as th
 from torch.nn import functional as F
 
-from sb3_per.algorithms.base import LOGGED, Metrics, PrioritizedAlgorithm, metrics_of
+from sb3_per.algorithms.base import PrioritizedAlgorithm
+from sb3_per.algorithms.metrics import LOGGED, Metrics, metrics_of
 from sb3_per.buffers.prioritized import PrioritizedReplayBufferSamples
 from sb3_per.options import HALF_UNIFORM, LAP
 

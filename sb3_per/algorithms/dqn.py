@@ -9,7 +9,8 @@ from stable_baselines3.common.type_aliases import GymEnv, Schedule
 from stable_baselines3.dqn.policies import DQNPolicy
 from torch.nn import functional as F
 
-from sb3_per.algorithms.base import Metrics, PrioritizedAlgorithm, metrics_of
+from sb3_per.algorithms.base import PrioritizedAlgorithm
+from sb3_per.algorithms.metrics import Metrics, metrics_of
 from sb3_per.buffers.prioritized import PrioritizedReplayBufferSamples
 from sb3_per.options import CLIPPED
 

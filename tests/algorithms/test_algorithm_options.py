@@ -286,6 +286,18 @@ def test_beta_starts_again_with_a_new_training():
     assert callback.betas[50] == pytest.approx(0.6)
 
 
+def test_beta_function_sees_no_progress_beyond_the_end():
+    """SB3 finishes its last rollout, also beyond ``total_timesteps``."""
+    seen = []
+    options = {"beta": lambda left: seen.append(left) or 1 - left}
+    model = make(options=options, train_freq=(1, "episode"))
+
+    model.learn(100)
+
+    assert model.num_timesteps > 100
+    assert min(seen) == 0
+
+
 def test_beta_over_a_number_of_steps_continues_after_loading(tmp_path):
     make(options={"beta": (0.0, 1.0, 200)}).learn(100).save(tmp_path / "model")
     loaded = PERDQN.load(tmp_path / "model", env=Point(True))

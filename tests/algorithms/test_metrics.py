@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from models import logged, make, ready
 
-from sb3_per.algorithms.base import LOGGED, metrics_of
+from sb3_per.algorithms.metrics import LOGGED, metrics_of
 
 
 def metrics_by_hand(errors, weights, threshold=None):
@@ -65,7 +65,7 @@ def test_logged_metrics_are_means_over_the_batches(monkeypatch):
 
     assert len(steps) == logged(model)["train/n_updates"] == 4
     for name in LOGGED[:-1]:
-        mean = np.mean([getattr(each, name) for each in steps])
+        mean = np.mean([getattr(step, name) for step in steps])
         assert logged(model)[f"train/{name}"] == pytest.approx(mean), name
     # Clipped where the loss turns linear; then eps is added.
     assert logged(model)["train/priority_max"] == pytest.approx(1 + 1e-6)
