@@ -102,8 +102,6 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         return prioritization.floor if is_lap else self.huber_threshold
 
     def _setup_model(self) -> None:
-        if hasattr(self, "beta_initial"):
-            raise ValueError("this model was saved by sb3-per 0.2.0 or older: load it with 0.2.0")
         kind = resolve_buffer_class(self.replay_buffer_class, self.observation_space)
         options = self._resolve_options()
         require_fitting_environments(kind, options.get("n_stack", 1), self.env)

@@ -103,15 +103,6 @@ def test_arguments_may_change_on_loading(tmp_path):
     assert several.learn(60).replay_buffer.n_envs == 3
 
 
-def test_model_of_0_2_0_is_refused(tmp_path):
-    model = make()
-    model.beta_initial = 0.4  # as 0.2.0 stored it
-    model.save(tmp_path / "model")
-
-    with pytest.raises(ValueError, match=r"0\.2\.0"):
-        PERDQN.load(tmp_path / "model")
-
-
 # SB3's own models
 
 
