@@ -1,11 +1,14 @@
-"""The options of prioritization: each one is declared, explained and checked here."""
+"""The options of the prioritized buffers: each one is declared, typed and checked here."""
 
+import difflib
+import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from typing_extensions import TypedDict
 
 from sb3_per._utils import require_number, require_one_of, require_whole
 
@@ -15,7 +18,6 @@ Beta = float | Sequence[float] | Callable[[float], float]
 # can hold.
 LARGEST_TD_ERROR = float(np.finfo(np.float32).max)
 SMALLEST = sys.float_info.min
-NAMES = ("proportional", "rank", "lap")
 
 # The settings of Schaul et al. (2016, table 3).
 PAPER: dict[str, Any] = {
@@ -38,50 +40,51 @@ CLIPPED: dict[str, Any] = {**HALF_UNIFORM, "td_error_clip": "loss"}
 LAP: dict[str, Any] = {"prioritization": "lap", "alpha": 0.4, "beta": 0.0}
 
 
+class PrioritizationKwargs(TypedDict, total=False):
+    """The options of prioritization as keyword arguments; see ``PrioritizedReplayBuffer``."""
+
+    prioritization: str | Callable[..., Any]
+    prioritization_kwargs: Mapping[str, Any] | None
+    alpha: float
+    beta: Beta
+    eps: float
+    td_error_clip: float | Literal["loss"] | None
+    uniform_share: float
+    initial_priority: float
+    new_priority: Literal["max_seen", "max_stored"]
+    weight_normalization: Literal["batch", "buffer", "mean", "none"]
+    demonstration_share: float
+    demonstration_bonus: float
+    stratified: bool
+    replacement: bool
+
+
+class ReplayBufferKwargs(PrioritizationKwargs, total=False):
+    """What ``replay_buffer_kwargs`` takes; see ``PrioritizedReplayBuffer``."""
+
+    n_steps: int
+    gamma: float
+    n_stack: int
+    frames_first: bool | None
+    storage_dir: str | os.PathLike[str] | None
+    info_keys: Sequence[str]
+
+
+OPTION_NAMES = tuple(PrioritizationKwargs.__annotations__)
+
+
 @dataclass(frozen=True)
 class PrioritizationOptions:
     """
-    The options of a prioritized buffer, checked when they are made.
+    The options of prioritization, checked when they are made.
 
-    :param prioritization: ``"proportional"``: P(i) from abs(TD error)^alpha; ``"rank"``: from its
-        rank; ``"lap"``: from max(abs(TD error), threshold)^alpha; or a class of your own with the
-        methods of ``sb3_per.prioritization.proportional.Prioritization``.
-    :param prioritization_kwargs: Options of that class alone, such as LAP's ``threshold``.
-    :param alpha: How much prioritization, in [0, 1]; 0 is uniform sampling.
-    :param beta: Exponent of the importance-sampling weights, in [0, 1]: a number; (first, last),
-        linear over the training; (first, last, n_steps), linear over so many steps; or a function
-        of the remaining progress, which falls from 1 to 0. Only an algorithm changes it during
-        training: a buffer on its own keeps the first value.
-    :param eps: Added to abs(TD error) so that every transition can be sampled, > 0.
-    :param td_error_clip: Upper bound of abs(TD error), before eps; None for no bound. In an
-        algorithm's ``replay_buffer_kwargs``, ``"loss"`` stands for the threshold of its Huber loss;
-        a loss without a threshold needs a number.
-    :param uniform_share: The part of each batch that is sampled uniformly, in [0, 1]; needs
-        ``replacement=True``. The weights use the probability under the mixture, P(i) = share / N +
-        (1 - share) p_i^alpha / sum, so without normalization they are at most share^-beta.
-    :param initial_priority: Priority of the first transitions, until a TD error is known, > 0.
-    :param new_priority: New transitions get the largest priority ever seen (``"max_seen"``, the
-        paper's algorithm 1), or the largest priority stored now (``"max_stored"``). That includes
-        the transitions that they overwrite, except with hindsight replay and
-        ``optimize_memory_usage``.
-    :param weight_normalization: Divide the weights by the largest of the ``"batch"``, by the
-        largest that any stored transition could have (``"buffer"``), by the ``"mean"`` of the
-        batch, or not at all (``"none"``). ``"buffer"`` can stop learning as beta nears 1: one
-        transition with a TD error near 0 makes all other weights vanish.
-    :param demonstration_share: The part of each batch that is sampled uniformly from demonstrations
-        if there are any, in [0, 1] (Ball et al. 2023, https://arxiv.org/abs/2302.02948: 0.5). The
-        weights use the probability under the mixture.
-    :param demonstration_bonus: Added to abs(TD error) of demonstrations, before the clip, >= 0
-        (Hester et al. 2018, https://arxiv.org/abs/1704.03732).
-    :param stratified: True: one sample from each of B equal slices of the probability. False: B
-        independent samples.
-    :param replacement: Whether a batch may hold a transition twice. If not, weights come from the
-        probability of being in the batch; see ``sb3_per.prioritization.sum_tree.SamplingScheme``.
+    ``PrioritizedReplayBuffer`` explains them. Its defaults are these, the paper's.
+
     :raises ValueError: for an option out of its range.
     """
 
     prioritization: str | Callable[..., Any] = "proportional"
-    prioritization_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    prioritization_kwargs: Mapping[str, Any] | None = None
     alpha: float = 0.6
     beta: Beta = 0.4
     eps: float = 1e-6
@@ -96,9 +99,7 @@ class PrioritizationOptions:
     replacement: bool = True
 
     def __post_init__(self) -> None:
-        if not callable(self.prioritization):
-            require_one_of("prioritization", self.prioritization, NAMES)
-        if not isinstance(self.prioritization_kwargs, Mapping):
+        if not isinstance(self.prioritization_kwargs, Mapping | None):
             got = repr(self.prioritization_kwargs)
             raise ValueError(f"prioritization_kwargs must be a dict or None, got {got}")
         check_beta(self.beta)
@@ -133,7 +134,13 @@ class PrioritizationOptions:
         return {name: getattr(self, name) for name in names}
 
 
-OPTION_NAMES = tuple(each.name for each in fields(PrioritizationOptions))
+def require_known(names: Iterable[str], known: Iterable[str]) -> None:
+    """Raise ValueError for a name that no option has; the message has the nearest one."""
+    for name in names:
+        if name not in known:
+            nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            hint = f"did you mean {nearest[0]!r}?" if nearest else f"the options are {[*known]}"
+            raise ValueError(f"there is no option {name!r}: {hint}")
 
 
 def check_beta(beta: Any) -> None:

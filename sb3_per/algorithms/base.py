@@ -1,13 +1,12 @@
 """What all prioritized algorithms have in common: their buffer, beta and loading."""
 
-import functools
 import inspect
 import io
 import pathlib
 import pickle
 import warnings
 from collections.abc import Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 import torch as th
@@ -37,6 +36,7 @@ SelfPrioritized = TypeVar("SelfPrioritized", bound="PrioritizedAlgorithm")
 # Options that belong in ``replay_buffer_kwargs``, and how; the last ones are Stable Baselines 2's.
 _MISPLACED = {
     **{name: f"{name}=..." for name in (*OPTION_NAMES, "n_stack", "info_keys", "storage_dir")},
+    "prioritized_replay": "prioritization=...",
     "prioritized_replay_alpha": "alpha=...",
     "prioritized_replay_beta0": "beta=(first, last)",
     "prioritized_replay_beta_iters": "beta=(first, last, n_steps)",
@@ -69,29 +69,19 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
     # While transitions are collected with gSDE; else None.
     torch_states_before_rollout: list[th.Tensor] | None = None
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """
-        Let the constructor say where misplaced options belong; its signature stays the same.
+    if not TYPE_CHECKING:  # type checkers and editors read the constructor
 
-        Python refuses unknown arguments before any other code of an algorithm runs.
-        """
-        super().__init_subclass__(**kwargs)
-        inherited: Any = super(cls, cls).__init__
-        # A mixin without an algorithm of SB3, or a subclass of an algorithm that already checks:
-        # its constructor is wrapped, and SB3 wraps none.
-        if inherited is OffPolicyAlgorithm.__init__ or hasattr(inherited, "__wrapped__"):
-            return
-        own: Any = vars(cls).get("__init__")
+        def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+            """Say where a misplaced option belongs, before Python refuses it without a hint."""
+            refuse_misplaced(cls, kwargs)
+            return super().__new__(cls)
 
-        @functools.wraps(own or inherited)
-        def construct(self: Any, *args: Any, **kwargs: Any) -> None:
-            refuse_misplaced(type(self), kwargs)
-            if own is not None:
-                own(self, *args, **kwargs)
-            else:  # not `inherited`: a subclass may put another algorithm's class in between
-                super(cls, self).__init__(*args, **kwargs)
-
-        cls.__init__ = construct  # type: ignore[method-assign]
+        def __init_subclass__(cls, **kwargs: Any) -> None:
+            """Let ``help`` show the arguments of the constructor, not those of ``__new__``."""
+            super().__init_subclass__(**kwargs)
+            of_constructor = inspect.signature(cls.__init__)
+            arguments = [*of_constructor.parameters.values()][1:]  # without self
+            cls.__signature__ = of_constructor.replace(parameters=arguments)
 
     @property
     def loss_threshold(self) -> float | None:

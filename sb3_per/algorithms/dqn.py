@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from sb3_per.algorithms.base import PrioritizedAlgorithm
 from sb3_per.algorithms.metrics import Metrics, metrics_of
 from sb3_per.buffers.prioritized import PrioritizedReplayBufferSamples
-from sb3_per.options import CLIPPED
+from sb3_per.options import CLIPPED, ReplayBufferKwargs
 
 
 class PERDQN(PrioritizedAlgorithm, DQN):
@@ -53,7 +53,7 @@ class PERDQN(PrioritizedAlgorithm, DQN):
         train_freq: int | tuple[int, str] = 4,
         gradient_steps: int = 1,
         replay_buffer_class: type[ReplayBuffer] | None = None,
-        replay_buffer_kwargs: dict[str, Any] | None = None,
+        replay_buffer_kwargs: ReplayBufferKwargs | dict[str, Any] | None = None,
         optimize_memory_usage: bool = False,
         n_steps: int = 1,
         target_update_interval: int = 10_000,
@@ -84,7 +84,7 @@ class PERDQN(PrioritizedAlgorithm, DQN):
             train_freq=train_freq,
             gradient_steps=gradient_steps,
             replay_buffer_class=replay_buffer_class,
-            replay_buffer_kwargs=replay_buffer_kwargs,
+            replay_buffer_kwargs=replay_buffer_kwargs,  # type: ignore[arg-type]  # any dict for SB3
             optimize_memory_usage=optimize_memory_usage,
             n_steps=n_steps,
             target_update_interval=target_update_interval,

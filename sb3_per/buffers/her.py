@@ -12,12 +12,14 @@ from stable_baselines3.her.goal_selection_strategy import (
     GoalSelectionStrategy,
 )
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
+from typing_extensions import Unpack
 
 from sb3_per._utils import require_one_of, require_whole
 from sb3_per.buffers.prioritized import (
     PrioritizedDictReplayBuffer,
     PrioritizedReplayBufferSamples,
 )
+from sb3_per.options import ReplayBufferKwargs
 from sb3_per.prioritization.sampler import SampledBatch
 from sb3_per.prioritization.sum_tree import IntArray
 
@@ -70,7 +72,7 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
         n_sampled_goal: int = 4,
         goal_selection_strategy: GoalSelectionStrategy | str = "future",
         copy_info_dict: bool = False,
-        **options: Any,
+        **options: Unpack[ReplayBufferKwargs],
     ) -> None:
         require_goals(observation_space)
         if env is not None:

@@ -9,11 +9,8 @@ overwritten in the meantime. The others become priorities, in the leaves of a su
 """
 
 import functools
-import os
 import warnings
-from collections.abc import Callable, Sequence
-from operator import attrgetter
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch as th
@@ -22,11 +19,19 @@ from numpy.typing import ArrayLike, NDArray
 from stable_baselines3.common.buffers import DictReplayBuffer
 from stable_baselines3.common.type_aliases import TensorDict
 from stable_baselines3.common.vec_env import VecNormalize
+from typing_extensions import Unpack
 
 from sb3_per._utils import kernel, require_number, require_whole
 from sb3_per.buffers.demonstrations import add_demonstrations, transitions_of
 from sb3_per.buffers.storage import SlotReplayBuffer
-from sb3_per.options import LARGEST_TD_ERROR, Beta, PrioritizationOptions, beta_at
+from sb3_per.options import (
+    LARGEST_TD_ERROR,
+    OPTION_NAMES,
+    PrioritizationOptions,
+    ReplayBufferKwargs,
+    beta_at,
+    require_known,
+)
 from sb3_per.prioritization.proportional import Prioritization
 from sb3_per.prioritization.sampler import (
     PrioritizedSampler,
@@ -58,11 +63,6 @@ class PrioritizedReplayBufferSamples(NamedTuple):
         return self.slots
 
 
-def _option(name: str) -> Any:
-    """Return a read-only property with the value of an option."""
-    return property(attrgetter(f"options.{name}"), doc=f"The option ``{name}``.")
-
-
 class PrioritizedReplayBuffer(SlotReplayBuffer):
     """
     A ``ReplayBuffer`` that samples transitions by priority (Schaul et al. 2016,
@@ -74,7 +74,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
     not with ``optimize_memory_usage``, whose write head moves. A transition that is overwritten
     while it is sampled may be half old, half new.
 
-    The arguments of ``ReplayBuffer`` come first, in its order, and mean the same.
+    The arguments of ``ReplayBuffer`` come first, in its order, and mean the same. The options are
+    keyword arguments. ``buffer.options`` has those of prioritization, from ``prioritization`` on.
 
     :param n_steps: Steps in the return, as in ``NStepReplayBuffer``; not with
         ``optimize_memory_usage``.
@@ -89,26 +90,43 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
     :param info_keys: Keys of the environments' ``infos`` whose values are stored and come back as
         ``batch.infos[key]``, of shape (B, ...). Shape and type are those of the first value;
         floats are stored as float32.
-    :param prioritization: How TD errors become probabilities. This and the arguments after it are
-        the options of ``sb3_per.options.PrioritizationOptions``, which explains them. They can be
-        read as attributes; only ``beta`` can be set. An algorithm changes it during training.
+    :param prioritization: ``"proportional"`` (the default): P(i) from abs(TD error)^alpha;
+        ``"rank"``: from its rank; ``"lap"``: from max(abs(TD error), threshold)^alpha; or a class
+        of your own with the methods of ``sb3_per.prioritization.proportional.Prioritization``.
+    :param prioritization_kwargs: Options of that class alone, such as LAP's ``threshold``.
+    :param alpha: How much prioritization, in [0, 1]; 0 is uniform sampling. Default: 0.6.
+    :param beta: Exponent of the importance-sampling weights, in [0, 1]: a number; (first, last),
+        linear over the training; (first, last, n_steps), linear over so many steps; or a function
+        of the remaining progress, which falls from 1 to 0. Only an algorithm changes it during
+        training: a buffer on its own keeps the first value. Default: 0.4.
+    :param eps: Added to abs(TD error) so that every transition can be sampled, > 0. Default: 1e-6.
+    :param td_error_clip: Upper bound of abs(TD error), before eps; None for no bound. In an
+        algorithm's ``replay_buffer_kwargs``, ``"loss"`` stands for the threshold of its Huber loss;
+        a loss without a threshold needs a number.
+    :param uniform_share: The part of each batch that is sampled uniformly, in [0, 1]; needs
+        ``replacement=True``. The weights use the probability under the mixture, P(i) = share / N +
+        (1 - share) p_i^alpha / sum, so without normalization they are at most share^-beta.
+    :param initial_priority: Priority of the first transitions, until a TD error is known, > 0.
+        Default: 1.
+    :param new_priority: New transitions get the largest priority ever seen (``"max_seen"``, the
+        default and the paper's algorithm 1), or the largest priority stored now
+        (``"max_stored"``). That includes the transitions that they overwrite, except with hindsight
+        replay and ``optimize_memory_usage``.
+    :param weight_normalization: Divide the weights by the largest of the ``"batch"``, by the
+        largest that any stored transition could have (``"buffer"``), by the ``"mean"`` of the
+        batch, or not at all (``"none"``). ``"buffer"`` can stop learning as beta nears 1: one
+        transition with a TD error near 0 makes all other weights vanish. Default: ``"batch"``.
+    :param demonstration_share: The part of each batch that is sampled uniformly from demonstrations
+        if there are any, in [0, 1] (Ball et al. 2023, https://arxiv.org/abs/2302.02948: 0.5). The
+        weights use the probability under the mixture.
+    :param demonstration_bonus: Added to abs(TD error) of demonstrations, before the clip, >= 0
+        (Hester et al. 2018, https://arxiv.org/abs/1704.03732).
+    :param stratified: True (the default): one sample from each of B equal slices of the
+        probability. False: B independent samples.
+    :param replacement: Whether a batch may hold a transition twice. If not, weights come from the
+        probability of being in the batch; see ``sb3_per.prioritization.sum_tree.SamplingScheme``.
     :raises ValueError: for an option out of its range.
     """
-
-    alpha: float = _option("alpha")
-    eps: float = _option("eps")
-    td_error_clip: float | None = _option("td_error_clip")
-    uniform_share: float = _option("uniform_share")
-    initial_priority: float = _option("initial_priority")
-    new_priority: Literal["max_seen", "max_stored"] = _option("new_priority")
-    weight_normalization: Literal["batch", "buffer", "mean", "none"] = _option(
-        "weight_normalization"
-    )
-    demonstration_share: float = _option("demonstration_share")
-    demonstration_bonus: float = _option("demonstration_bonus")
-    stratified: bool = _option("stratified")
-    replacement: bool = _option("replacement")
-    prioritization_kwargs: dict[str, Any] = _option("prioritization_kwargs")
 
     def __init__(
         self,
@@ -119,45 +137,13 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         n_envs: int = 1,
         optimize_memory_usage: bool = False,
         handle_timeout_termination: bool = True,
-        *,
-        n_steps: int = 1,
-        gamma: float = 0.99,
-        n_stack: int = 1,
-        frames_first: bool | None = None,
-        storage_dir: str | os.PathLike[str] | None = None,
-        info_keys: Sequence[str] = (),
-        prioritization: str | Callable[..., Prioritization] = "proportional",
-        prioritization_kwargs: dict[str, Any] | None = None,
-        alpha: float = 0.6,
-        beta: Beta = 0.4,
-        eps: float = 1e-6,
-        td_error_clip: float | Literal["loss"] | None = None,
-        uniform_share: float = 0.0,
-        initial_priority: float = 1.0,
-        new_priority: Literal["max_seen", "max_stored"] = "max_seen",
-        weight_normalization: Literal["batch", "buffer", "mean", "none"] = "batch",
-        demonstration_share: float = 0.0,
-        demonstration_bonus: float = 0.0,
-        stratified: bool = True,
-        replacement: bool = True,
+        **options: Unpack[ReplayBufferKwargs],
     ) -> None:
-        self.options = PrioritizationOptions(
-            prioritization=prioritization,
-            prioritization_kwargs={} if prioritization_kwargs is None else prioritization_kwargs,
-            alpha=alpha,
-            beta=beta,
-            eps=eps,
-            td_error_clip=td_error_clip,  # type: ignore[arg-type]  # "loss" raises
-            uniform_share=uniform_share,
-            initial_priority=initial_priority,
-            new_priority=new_priority,
-            weight_normalization=weight_normalization,
-            demonstration_share=demonstration_share,
-            demonstration_bonus=demonstration_bonus,
-            stratified=stratified,
-            replacement=replacement,
-        )
-        self.beta = beta_at(beta)
+        require_known(options, ReplayBufferKwargs.__annotations__)
+        of_storage: Any = {k: v for k, v in options.items() if k not in OPTION_NAMES}
+        of_prioritization: Any = {k: v for k, v in options.items() if k in OPTION_NAMES}
+        self.options = PrioritizationOptions(**of_prioritization)
+        self.beta = beta_at(self.options.beta)
         super().__init__(
             buffer_size,
             observation_space,
@@ -166,12 +152,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             n_envs=n_envs,
             optimize_memory_usage=optimize_memory_usage,
             handle_timeout_termination=handle_timeout_termination,
-            n_steps=n_steps,
-            gamma=gamma,
-            n_stack=n_stack,
-            frames_first=frames_first,
-            storage_dir=storage_dir,
-            info_keys=info_keys,
+            **of_storage,
         )
         # NumPy's global state is the only seeded state of SB3 that a buffer can see. A generator of
         # its own can be stored with the buffer.
@@ -224,6 +205,11 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             f"{type(self).__name__}({len(self)} of {self.n_slots} transitions, "
             f"prioritization={name}, alpha={self.alpha:g}, beta={self.beta:g})"
         )
+
+    @property
+    def alpha(self) -> float:
+        """Return the exponent of priorities: 0 is uniform sampling."""
+        return self.options.alpha
 
     @property
     def beta(self) -> float:
@@ -342,7 +328,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
 
     def _require_enough(self, batch_size: int) -> None:
         """Raise ValueError unless a batch can be sampled; the message says what helps."""
-        n_needed = 1 if self.replacement else batch_size
+        n_needed = 1 if self.options.replacement else batch_size
         if self.n_sampleable < n_needed:
             rule = f"this sample needs at least {n_needed} transitions that can be sampled"
             hint = "a larger learning_starts or buffer_size helps"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sb3_per._utils import kernel
+from sb3_per._utils import kernel, require_one_of
 from sb3_per.options import PrioritizationOptions
 from sb3_per.prioritization.proportional import LossAdjusted, Prioritization, Proportional
 from sb3_per.prioritization.rank_based import RankBased
@@ -52,11 +52,13 @@ class PrioritizedSampler:
         self, n_slots: int, options: PrioritizationOptions, generator: np.random.Generator
     ) -> None:
         kind: Any = options.prioritization
-        kind = PRIORITIZATIONS.get(kind, kind) if isinstance(kind, str) else kind
+        if not callable(kind):
+            require_one_of("prioritization", kind, tuple(PRIORITIZATIONS))
+            kind = PRIORITIZATIONS[kind]
         self.options = options
         self.generator = generator
         self.prioritization: Prioritization = kind(
-            n_slots, **options.shared, **options.prioritization_kwargs
+            n_slots, **options.shared, **(options.prioritization_kwargs or {})
         )
         self.scheme = SamplingScheme(bool(options.stratified), bool(options.replacement))
         self.n_sampleable = 0  # N: how many slots are inserted

@@ -295,7 +295,7 @@ def test_buffer_class_with_fixed_options_is_made_again_after_saving(tmp_path):
     loaded = PERDQN.load(tmp_path / "model", env=Point(True))
 
     assert type(loaded.replay_buffer) is NotStratified
-    assert not loaded.replay_buffer.stratified
+    assert not loaded.replay_buffer.options.stratified
 
 
 def test_hindsight_buffer_gives_way_to_a_plain_one(tmp_path):

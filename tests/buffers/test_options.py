@@ -1,6 +1,8 @@
 """What a prioritized buffer can be told: defaults, checks, and where the options can be read."""
 
 import inspect
+import pydoc
+from typing import get_type_hints
 
 import numpy as np
 import pytest
@@ -9,7 +11,12 @@ from builders import BOX, DICT, TWO_ACTIONS, fill
 from stable_baselines3.common.buffers import ReplayBuffer
 
 from sb3_per import PrioritizedReplayBuffer
-from sb3_per.options import OPTION_NAMES, PrioritizationOptions, beta_at
+from sb3_per.options import (
+    PrioritizationKwargs,
+    PrioritizationOptions,
+    ReplayBufferKwargs,
+    beta_at,
+)
 from sb3_per.prioritization.sum_tree import SampledSlots
 
 MEMORY_OPTIMISED = {"optimize_memory_usage": True, "handle_timeout_termination": False}
@@ -99,6 +106,7 @@ OTHER_OPTIONS = {
     "prioritization": "rank",
     "prioritization_kwargs": {"threshold": 1.0},
     "alpha": 0.7,
+    "beta": (0.2, 0.9),
     "eps": 0.1,
     "td_error_clip": 1.0,
     "uniform_share": 0.5,
@@ -112,21 +120,35 @@ OTHER_OPTIONS = {
 }
 
 
-@pytest.mark.parametrize("name", OTHER_OPTIONS)
-def test_options_are_read_only_attributes(name):
-    buffer = make(5)
-    if name != "prioritization":  # the object, in the buffer
-        assert getattr(buffer, name) == getattr(buffer.options, name)
-    with pytest.raises(AttributeError):
-        setattr(buffer, name, OTHER_OPTIONS[name])
+def test_options_are_declared_alike_for_checks_and_for_editors():
+    declared = get_type_hints(PrioritizationOptions)
+    typed = get_type_hints(PrioritizationKwargs)
+    # "loss" becomes a number before a buffer is made.
+    typed["td_error_clip"] = declared["td_error_clip"]
+
+    assert [*typed] == [*declared] == [*OTHER_OPTIONS]
+    assert typed == declared
 
 
-def test_the_constructor_has_every_option_with_the_default_of_the_dataclass():
-    shown = inspect.signature(PrioritizedReplayBuffer).parameters
+def test_help_explains_every_option():
+    text = pydoc.plain(pydoc.render_doc(PrioritizedReplayBuffer))
 
-    assert {*OTHER_OPTIONS, "beta"} == {*OPTION_NAMES}
-    defaults = {name: shown[name].default for name in OPTION_NAMES}
-    assert {**defaults, "prioritization_kwargs": {}} == vars(PrioritizationOptions())
+    for name in ReplayBufferKwargs.__annotations__:
+        assert f":param {name}:" in text
+
+
+@pytest.mark.parametrize(
+    ("misspelled", "nearest"),
+    [
+        ("prioritisation", "prioritization"),
+        ("beta_start", "beta"),
+        ("alpah", "alpha"),
+        ("prioritized_replay", "prioritization"),
+    ],
+)
+def test_misspelled_option_is_refused_with_the_nearest_name(misspelled, nearest):
+    with pytest.raises(ValueError, match=f"{misspelled}.*{nearest}"):
+        make(**{misspelled: 0.5})
 
 
 def test_arguments_of_sb3s_buffer_come_first_in_its_order_with_its_defaults():
@@ -140,7 +162,7 @@ def test_arguments_of_sb3s_buffer_come_first_in_its_order_with_its_defaults():
 
 
 def test_arguments_make_the_same_buffer_again():
-    options = {**OTHER_OPTIONS, "beta": (0.2, 0.9), "uniform_share": 0, "eps": 1e-6}
+    options = {**OTHER_OPTIONS, "uniform_share": 0, "eps": 1e-6}
     options |= {"prioritization": "lap", "td_error_clip": 5.0, "frames_first": False, "n_stack": 2}
     options |= {"handle_timeout_termination": False, "storage_dir": None, "info_keys": ["cost"]}
 

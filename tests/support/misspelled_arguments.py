@@ -2,7 +2,14 @@
 
 from gymnasium import spaces
 
-from sb3_per import PERDQN, PERSAC, PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
+from sb3_per import (
+    PERDQN,
+    PERSAC,
+    PrioritizedDictReplayBuffer,
+    PrioritizedHerReplayBuffer,
+    PrioritizedReplayBuffer,
+)
+from sb3_per.options import ReplayBufferKwargs
 
 SPACE = spaces.Discrete(2)
 
@@ -14,3 +21,5 @@ PERSAC("MlpPolicy", "Pendulum-v1", alpha=0.5)  # type: ignore[call-arg]
 PrioritizedReplayBuffer(10, SPACE, SPACE, aplha=3)  # type: ignore[call-arg]
 PrioritizedReplayBuffer(10, SPACE, SPACE, alpha="3")  # type: ignore[arg-type]
 PrioritizedDictReplayBuffer(10, SPACE, SPACE, aplha=3)  # type: ignore[call-arg]
+PrioritizedHerReplayBuffer(10, SPACE, SPACE, None, aplha=3)  # type: ignore[arg-type, call-arg]
+ReplayBufferKwargs(aplha=3)  # type: ignore[typeddict-unknown-key]
