@@ -138,7 +138,7 @@ def test_section_builds_a_model_and_takes_a_gradient_step(tmp_path, name, sectio
 
     model, used = trained(experiment(tmp_path, STAND_INS.get(section, section), **options))
 
-    assert isinstance(model.replay_buffer, PrioritizedReplayBuffer)
+    assert isinstance(model.replay_buffer, PrioritizedReplayBuffer) == (name != "dqn")
     assert used == own | {"learning_starts": 0, "buffer_size": 1000}
 
 
@@ -162,6 +162,11 @@ def test_every_environment_of_rl_zoos_dqn_file_has_a_section():
     theirs = yaml.safe_load((folder / "hyperparams" / "dqn.yml").read_text())
 
     assert set(theirs) <= set(FILES["per_dqn"])
+
+
+def test_dqn_and_ours_have_the_same_settings_in_minigrid():
+    for name, section in FILES["dqn"].items():
+        assert section == FILES["per_dqn"][name]
 
 
 def test_rank_file_differs_only_where_ranks_need_it():
