@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from sb3_per.algorithms.crossq import PERCrossQ
     from sb3_per.algorithms.dqn import PERDQN
     from sb3_per.algorithms.qrdqn import PERQRDQN
+    from sb3_per.algorithms.rainbow import Rainbow
     from sb3_per.algorithms.sac import PERSAC
     from sb3_per.algorithms.td3 import PERDDPG, PERTD3
     from sb3_per.algorithms.tqc import PERTQC
@@ -40,6 +41,7 @@ __all__ = [
     "PrioritizedHerReplayBuffer",
     "PrioritizedReplayBuffer",
     "PrioritizedReplayBufferSamples",
+    "Rainbow",
     "__version__",
     "collect",
     "latest_checkpoint",
@@ -60,6 +62,7 @@ _MODULES = {
     "PERSAC": "algorithms.sac",
     "PERTD3": "algorithms.td3",
     "PERTQC": "algorithms.tqc",
+    "Rainbow": "algorithms.rainbow",
     "PAPER": "options",
     "collect": "buffers.demonstrations",
     "CheckpointCallback": "saving.checkpoints",

@@ -28,6 +28,8 @@ PAPER: dict[str, Any] = {
     "uniform_share": 0.0,
     "weight_normalization": "batch",
 }
+# The settings of Hessel et al. (2018, table 1): the defaults of Rainbow.
+RAINBOW: dict[str, Any] = {**PAPER, "alpha": 0.5}
 # The defaults of QR-DQN and TQC, whose loss turns linear at no single TD error.
 HALF_UNIFORM: dict[str, Any] = {
     **PAPER,

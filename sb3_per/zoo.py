@@ -15,6 +15,7 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from sb3_per._utils import install
 from sb3_per.algorithms.base import PrioritizedAlgorithm
 from sb3_per.algorithms.dqn import PERDQN
+from sb3_per.algorithms.rainbow import ConvExtractor, Rainbow
 from sb3_per.algorithms.sac import PERSAC
 from sb3_per.algorithms.td3 import PERDDPG, PERTD3
 from sb3_per.buffers import (
@@ -35,6 +36,7 @@ ALGORITHMS: dict[str, type[PrioritizedAlgorithm]] = {
     "per_sac": PERSAC,
     "per_td3": PERTD3,
     "per_ddpg": PERDDPG,
+    "rainbow": Rainbow,
 }
 if importlib.util.find_spec("sb3_contrib") is not None:  # RL-Zoo brings it
     from sb3_per.algorithms.crossq import PERCrossQ
@@ -43,9 +45,15 @@ if importlib.util.find_spec("sb3_contrib") is not None:  # RL-Zoo brings it
 
     ALGORITHMS |= {"per_qrdqn": PERQRDQN, "per_tqc": PERTQC, "per_crossq": PERCrossQ}
 # RL-Zoo's names of the algorithms that ours are based on.
-BASES = {name: name.removeprefix("per_") for name in ALGORITHMS}
+BASES = {name: name.removeprefix("per_") for name in ALGORITHMS} | {"rainbow": "dqn"}
 MINATAR_GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
-_BUFFERS = (PrioritizedReplayBuffer, PrioritizedDictReplayBuffer, PrioritizedHerReplayBuffer)
+# Classes whose names YAML files use.
+_NAMED = (
+    PrioritizedReplayBuffer,
+    PrioritizedDictReplayBuffer,
+    PrioritizedHerReplayBuffer,
+    ConvExtractor,
+)
 
 
 def register() -> None:
@@ -65,9 +73,9 @@ def register() -> None:
     for name, base in BASES.items():
         hyperparams_opt.HYPERPARAMS_SAMPLER[name] = sampler_of(base)  # type: ignore[assignment]  # mypy wants the names of its arguments
         hyperparams_opt.HYPERPARAMS_CONVERTER[name] = converter_of(base)  # type: ignore[assignment]  # the same
-    for buffer in _BUFFERS:
-        # The module in which RL-Zoo evaluates the text of `replay_buffer_class`.
-        setattr(exp_manager, buffer.__name__, buffer)
+    for named in _NAMED:
+        # The module in which RL-Zoo evaluates the text of an argument.
+        setattr(exp_manager, named.__name__, named)
     register_envs()
     _register_minatar()
 

@@ -37,7 +37,7 @@ TUNED_WITH_RANKS = {"CartPole-v1": {"gamma": 0.995}, "LunarLander-v3": {"learnin
 # Sections that name no environment: one that has no section of its own, and an Atari game.
 STAND_INS = {"default": "CliffWalking-v1", "atari": "PongNoFrameskip-v4"}
 OTHERS = [name for name in zoo.ALGORITHMS if name != "per_dqn"]
-DISCRETE = ("per_dqn", "per_qrdqn")
+DISCRETE = ("per_dqn", "per_qrdqn", "rainbow")
 
 
 @pytest.fixture(autouse=True)
@@ -263,7 +263,7 @@ def test_search_trains_what_the_stored_trial_says(name, kept, study):
         else:
             first, last = sampled["beta"]
             assert 0 <= first <= last <= 1
-        assert ("double_q" in arguments) == (name == "per_dqn")
+        assert ("double_q" in arguments) == (name in ("per_dqn", "rainbow"))
         seen.add((options["prioritization"], options["uniform_share"]))
     assert {prioritization for prioritization, _ in seen} == (
         {"lap"} if searches_lap else {"proportional", "rank"}

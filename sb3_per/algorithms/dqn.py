@@ -134,7 +134,7 @@ class PERDQN(PrioritizedAlgorithm, DQN):
 
     def _gradient_step(self, batch_size: int) -> Metrics:
         batch = self.replay_buffer.sample(batch_size, env=self._vec_normalize_env)
-        loss, td_errors = self._weighted_loss(batch)
+        loss, td_errors = self.weighted_loss(batch)
         optimizer = self.policy.optimizer
         parameters = [each for group in optimizer.param_groups for each in group["params"]]
         for parameter in parameters:  # `optimizer.zero_grad()` takes 20 us longer
@@ -150,9 +150,13 @@ class PERDQN(PrioritizedAlgorithm, DQN):
         weights = batch.weights.cpu().numpy().ravel()
         return metrics_of(on_host.ravel(), weights, self.loss_threshold)
 
-    def _weighted_loss(self, batch: PrioritizedReplayBufferSamples) -> tuple[th.Tensor, th.Tensor]:
-        """Return the mean of weight * Huber(TD error), and the TD errors, (B, 1), detached."""
-        targets = self._targets(batch)  # (B, 1)
+    def weighted_loss(self, batch: PrioritizedReplayBufferSamples) -> tuple[th.Tensor, th.Tensor]:
+        """
+        Return the loss of a batch, and what its priorities are computed from.
+
+        :return: The mean of weight * Huber(TD error), and the TD errors, (B, 1), detached.
+        """
+        targets = self.td_targets(batch)  # (B, 1)
         q_values = self.q_net(batch.observations).gather(
             dim=1, index=batch.actions.long()
         )  # (B, 1)
@@ -165,22 +169,31 @@ class PERDQN(PrioritizedAlgorithm, DQN):
         return (batch.weights * losses).mean(), targets - q_values.detach()
 
     @th.no_grad()
-    def _targets(self, batch: PrioritizedReplayBufferSamples) -> th.Tensor:
+    def td_targets(self, batch: PrioritizedReplayBufferSamples) -> th.Tensor:
         """Return the TD targets, (B, 1)."""
         next_q_values = self.q_net_target(batch.next_observations)  # (B, n_actions)
+        next_actions = self.next_actions(batch, next_q_values)  # (B, 1)
+        next_values = next_q_values.gather(dim=1, index=next_actions)  # (B, 1)
+        discounts = self.gamma if batch.discounts is None else batch.discounts
+        targets: th.Tensor = batch.rewards + (1 - batch.dones) * discounts * next_values
+        return targets
+
+    def next_actions(
+        self, batch: PrioritizedReplayBufferSamples, next_q_values: th.Tensor
+    ) -> th.Tensor:
+        """
+        Return the actions that the targets assume in the next states, (B, 1).
+
+        :param next_q_values: Those of the target network, shape (B, n_actions).
+        """
         if self.double_q:
             # In evaluation mode, as in `predict`: dropout would choose at random, and batch norm
             # would count the batch twice.
             was_training = self.policy.training
             self.policy.set_training_mode(False)
-            next_actions = self.q_net(batch.next_observations).argmax(dim=1, keepdim=True)  # (B, 1)
+            next_q_values = self.q_net(batch.next_observations)  # (B, n_actions)
             self.policy.set_training_mode(was_training)
-            next_values = next_q_values.gather(dim=1, index=next_actions)  # (B, 1)
-        else:
-            next_values = next_q_values.amax(dim=1, keepdim=True)  # (B, 1)
-        discounts = self.gamma if batch.discounts is None else batch.discounts
-        targets: th.Tensor = batch.rewards + (1 - batch.dones) * discounts * next_values
-        return targets
+        return next_q_values.argmax(dim=1, keepdim=True)
 
 
 def clip_gradients(parameters: list[th.nn.Parameter], max_norm: float) -> None:

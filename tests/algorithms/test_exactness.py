@@ -104,7 +104,7 @@ CASES += [
 
 
 @pytest.mark.parametrize(("kind", "options", "threshold"), CASES)
-def test_gradient_is_that_of_an_explicitly_weighted_loss(kind, options, threshold, monkeypatch):
+def test_gradient_is_that_of_an_explicitlyweighted_loss(kind, options, threshold, monkeypatch):
     ours, theirs = ready(make(kind, options=options)), ready(make(PAIRS[kind]))
     batch = share_a_weighted_batch(ours, theirs, monkeypatch)
     own = gradients_of_one_step(ours, monkeypatch)
@@ -150,7 +150,7 @@ def test_loss_and_td_errors_of_dqn_by_hand(double_q, threshold, monkeypatch):
     monkeypatch.setattr(model, "q_net", lambda observations: networks[id(observations)])
     monkeypatch.setattr(model, "q_net_target", lambda observations: target_next)
 
-    loss, td_errors = model._weighted_loss(batch)
+    loss, td_errors = model.weighted_loss(batch)
 
     # DQN bootstraps from 8 and 6; Double Q-learning from the target's value of actions 1 and 0.
     targets = [1 + 0.5 * 2, -1 + 0.5 * 1, 8.5] if double_q else [1 + 0.5 * 8, -1 + 0.5 * 6, 8.5]

@@ -54,8 +54,8 @@ class NotingPERDQN(PERDQN):
 
     notes: ClassVar[list] = []
 
-    def _weighted_loss(self, batch):
-        loss, td_errors = super()._weighted_loss(batch)
+    def weighted_loss(self, batch):
+        loss, td_errors = super().weighted_loss(batch)
         self.notes.append((batch.slots.tolist(), batch.weights.tolist(), loss.item()))
         return loss, td_errors
 

@@ -1,0 +1,476 @@
+"""Rainbow: DQN with all its extensions; each of them can be turned off."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+import torch as th
+from gymnasium import spaces
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.torch_layers import (
+    BaseFeaturesExtractor,
+    CombinedExtractor,
+    create_mlp,
+)
+from stable_baselines3.common.type_aliases import GymEnv, PyTorchObs, Schedule
+from stable_baselines3.common.utils import ConstantSchedule
+from stable_baselines3.dqn.policies import DQNPolicy, QNetwork
+from torch import nn
+from torch.nn import functional as F
+
+from sb3_per._utils import require_number, require_whole
+from sb3_per.algorithms.dqn import PERDQN
+from sb3_per.algorithms.metrics import LOGGED, Metrics
+from sb3_per.buffers.prioritized import PrioritizedReplayBufferSamples
+from sb3_per.options import RAINBOW, ReplayBufferKwargs
+
+# The metrics of gradient steps that have a meaning for distributions.
+OF_DISTRIBUTIONS = ("loss", "weight_mean", "effective_sample_size")
+# (filters, kernel size, stride) of the convolutions of DQN for Atari.
+ATARI = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
+
+
+class NoisyLinear(nn.Linear):
+    """
+    A linear layer with factorised Gaussian noise (Fortunato et al. 2018, section 3).
+
+    Its weights are mu + sigma * outer(output noise, input noise); without noise, they are mu.
+
+    :param sigma: Initial standard deviation of the noise times the root of the number of inputs.
+    """
+
+    def __init__(self, in_features: int, out_features: int, sigma: float) -> None:
+        super().__init__(in_features, out_features)  # torch's initial mu is the paper's
+        sigma /= in_features**0.5
+        self.weight_sigma = nn.Parameter(th.full((out_features, in_features), sigma))
+        self.bias_sigma = nn.Parameter(th.full((out_features,), sigma))
+        # Shapes (N, in_features) and (N, out_features): N is 1 or the number of inputs.
+        self.noise: tuple[th.Tensor, th.Tensor] | None = None
+
+    def forward(self, inputs: th.Tensor) -> th.Tensor:
+        """Return the outputs, (B, out_features)."""
+        outputs = super().forward(inputs)
+        if self.noise is None:
+            return outputs
+        # The noisy weights themselves are never computed: inputs may have different noise.
+        noise_in, noise_out = self.noise
+        return outputs + noise_out * F.linear(inputs * noise_in, self.weight_sigma, self.bias_sigma)
+
+
+class RainbowNetwork(QNetwork):
+    """
+    Q-network with dueling streams, noisy layers and distributions of returns.
+
+    :param dueling: Whether values and advantages have layers of their own (Wang et al. 2016).
+    :param noisy: Whether all layers after the features extractor have noise.
+    :param noisy_sigma: The initial noise, >= 0.
+    :param n_atoms: Atoms of a distribution, >= 1 (Bellemare et al. 2017); 1 for plain Q-values.
+    :param v_min: The first atom.
+    :param v_max: The last atom.
+    :raises ValueError: for an option out of its range.
+    """
+
+    support: th.Tensor
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Discrete,
+        features_extractor: BaseFeaturesExtractor,
+        features_dim: int,
+        net_arch: list[int],
+        activation_fn: type[nn.Module] = nn.ReLU,
+        normalize_images: bool = True,
+        *,
+        dueling: bool = True,
+        noisy: bool = True,
+        noisy_sigma: float = 0.5,
+        n_atoms: int = 51,
+        v_min: float = -10.0,
+        v_max: float = 10.0,
+    ) -> None:
+        require_whole("n_atoms", n_atoms)
+        require_number("noisy_sigma", noisy_sigma, 0, float("inf"))
+        if not v_min < v_max:
+            raise ValueError(f"v_min must be below v_max ({v_max}), got {v_min}")
+        # Not QNetwork's constructor: it would build layers that are not needed.
+        super(QNetwork, self).__init__(
+            observation_space,
+            action_space,
+            features_extractor=features_extractor,
+            normalize_images=normalize_images,
+        )
+        self.net_arch, self.activation_fn, self.features_dim = net_arch, activation_fn, features_dim
+        self.dueling, self.noisy, self.noisy_sigma = dueling, noisy, noisy_sigma
+        self.n_atoms, self.v_min, self.v_max = n_atoms, v_min, v_max
+        self.q_net = self._stream(int(action_space.n) * n_atoms)  # the advantages, if dueling
+        self.value_net = self._stream(n_atoms) if dueling else None
+        self.register_buffer("support", th.linspace(v_min, v_max, n_atoms), persistent=False)
+        self._noisy_layers = [layer for layer in self.modules() if isinstance(layer, NoisyLinear)]
+
+    def _stream(self, n_outputs: int) -> nn.Sequential:
+        layers = create_mlp(self.features_dim, n_outputs, self.net_arch, self.activation_fn)
+        if self.noisy:
+            layers = [
+                NoisyLinear(layer.in_features, layer.out_features, self.noisy_sigma)
+                if isinstance(layer, nn.Linear)
+                else layer
+                for layer in layers
+            ]
+        return nn.Sequential(*layers)
+
+    @contextmanager
+    def noise(self, n_rows: int = 1) -> Iterator[None]:
+        """
+        Draw new noise that holds inside of the ``with`` block; outside, layers have none.
+
+        :param n_rows: 1 for the same noise in a whole batch; or the size of the batch.
+        """
+        before = [layer.noise for layer in self._noisy_layers]
+        if self._noisy_layers:
+            sizes = [n for layer in self._noisy_layers for n in reversed(layer.weight.shape)]
+            drawn = th.randn(n_rows, sum(sizes), device=self.support.device)
+            parts = iter(th.split(drawn.sign() * drawn.abs().sqrt(), sizes, dim=1))
+            for layer in self._noisy_layers:
+                layer.noise = next(parts), next(parts)
+        try:
+            yield
+        finally:
+            for layer, noise in zip(self._noisy_layers, before, strict=True):
+                layer.noise = noise
+
+    def logits(self, obs: PyTorchObs) -> th.Tensor:
+        """Return the logits of the atoms, or plain Q-values if there is one, (B, A, n_atoms)."""
+        features = self.extract_features(obs, self.features_extractor)
+        logits: th.Tensor = self.q_net(features).view(len(features), -1, self.n_atoms)
+        if self.value_net is not None:
+            values = self.value_net(features).unsqueeze(1)  # (B, 1, n_atoms)
+            logits = values + logits - logits.mean(dim=1, keepdim=True)
+        return logits
+
+    def probabilities(self, obs: PyTorchObs) -> th.Tensor:
+        """Return the distributions of returns over the atoms of ``support``, (B, A, n_atoms)."""
+        return self.logits(obs).softmax(dim=2)
+
+    def forward(self, obs: PyTorchObs) -> th.Tensor:
+        """Return the Q-values, (B, A): the means of the distributions."""
+        if self.n_atoms == 1:
+            return self.logits(obs).squeeze(2)
+        return self.probabilities(obs) @ self.support
+
+    def _predict(self, observation: PyTorchObs, deterministic: bool = True) -> th.Tensor:
+        if deterministic:
+            return super()._predict(observation)
+        parts = observation.values() if isinstance(observation, Mapping) else [observation]
+        with self.noise(len(next(iter(parts)))):  # other noise for each environment
+            return super()._predict(observation)
+
+    def _get_constructor_parameters(self) -> dict[str, Any]:
+        names = ("dueling", "noisy", "noisy_sigma", "n_atoms", "v_min", "v_max")
+        return super()._get_constructor_parameters() | {name: getattr(self, name) for name in names}
+
+
+class ConvExtractor(BaseFeaturesExtractor):
+    """
+    Convolutions with ReLU, flattened, without a dense layer: ``net_arch`` says what follows.
+
+    :param layers: (filters, kernel size, stride) of each layer; by default those of the DQN for
+        Atari (Mnih et al. 2015).
+    :param channels_last: Whether observations are (height, width, channels). SB3 transposes images
+        of uint8 itself, but not those of other types, such as MinAtar's.
+    """
+
+    def __init__(
+        self,
+        observation_space: spaces.Box,
+        layers: Sequence[tuple[int, int, int]] = ATARI,
+        channels_last: bool = False,
+    ) -> None:
+        axes = (2, 0, 1) if channels_last else (0, 1, 2)
+        n_channels, *size = (observation_space.shape[axis] for axis in axes)
+        modules: list[nn.Module] = []
+        for n_filters, kernel_size, stride in layers:
+            modules += [nn.Conv2d(n_channels, n_filters, kernel_size, stride), nn.ReLU()]
+            n_channels, size = n_filters, [(length - kernel_size) // stride + 1 for length in size]
+        super().__init__(observation_space, n_channels * size[0] * size[1])
+        self.layers = nn.Sequential(*modules, nn.Flatten())
+        self.channels_last = channels_last
+
+    def forward(self, observations: th.Tensor) -> th.Tensor:
+        """Return the features, (B, features_dim)."""
+        if self.channels_last:
+            observations = observations.movedim(3, 1)
+        features: th.Tensor = self.layers(observations)
+        return features
+
+
+class RainbowPolicy(DQNPolicy):
+    """
+    Policy of Rainbow: ``DQNPolicy`` with the options of ``RainbowNetwork``.
+
+    :param dueling: Whether values and advantages have layers of their own.
+    :param noisy: Whether all layers after the features extractor have noise.
+    :param noisy_sigma: The initial noise, >= 0.
+    :param n_atoms: Atoms of a distribution; 1 for plain Q-values.
+    :param v_min: The first atom.
+    :param v_max: The last atom.
+    """
+
+    q_net: RainbowNetwork
+    q_net_target: RainbowNetwork
+
+    def __init__(
+        self,
+        *args: Any,
+        dueling: bool = True,
+        noisy: bool = True,
+        noisy_sigma: float = 0.5,
+        n_atoms: int = 51,
+        v_min: float = -10.0,
+        v_max: float = 10.0,
+        **kwargs: Any,
+    ) -> None:
+        # Before SB3's constructor, which builds the networks.
+        self._parts: dict[str, Any] = {
+            "dueling": dueling,
+            "noisy": noisy,
+            "noisy_sigma": noisy_sigma,
+            "n_atoms": n_atoms,
+            "v_min": v_min,
+            "v_max": v_max,
+        }
+        super().__init__(*args, **kwargs)
+
+    def make_q_net(self) -> RainbowNetwork:
+        """Return a new network."""
+        arguments = self._update_features_extractor(self.net_args)
+        return RainbowNetwork(**arguments, **self._parts).to(self.device)
+
+    def _get_constructor_parameters(self) -> dict[str, Any]:
+        return super()._get_constructor_parameters() | self._parts
+
+
+class CnnRainbowPolicy(RainbowPolicy):
+    """Policy of Rainbow for images: the paper's, with 512 units after the convolutions."""
+
+    def __init__(
+        self,
+        *args: Any,
+        features_extractor_class: type[BaseFeaturesExtractor] = ConvExtractor,
+        **kwargs: Any,
+    ) -> None:
+        if features_extractor_class is ConvExtractor and kwargs.get("net_arch") is None:
+            kwargs["net_arch"] = [512]
+        super().__init__(*args, features_extractor_class=features_extractor_class, **kwargs)
+
+
+class MultiInputRainbowPolicy(RainbowPolicy):
+    """Policy of Rainbow for Dict observations."""
+
+    def __init__(
+        self,
+        *args: Any,
+        features_extractor_class: type[BaseFeaturesExtractor] = CombinedExtractor,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, features_extractor_class=features_extractor_class, **kwargs)
+
+
+class Rainbow(PERDQN):
+    """
+    DQN with all its extensions (Hessel et al. 2018, https://arxiv.org/abs/1710.02298): Double
+    Q-learning, prioritized replay, dueling networks, n-step returns, distributions of returns (C51)
+    and noisy layers.
+
+    The arguments are those of ``PERDQN``, with the paper's defaults for ``n_steps``, ``double_q``
+    and prioritization (alpha 0.5, beta from 0.4 to 1). Three parts are options of the policy, for
+    example ``policy_kwargs=dict(dueling=False, noisy=False, n_atoms=1)``:
+
+    - ``dueling=True``;
+    - ``noisy=True``, with ``noisy_sigma=0.5``: noise is drawn for each gradient step and for each
+      action while transitions are collected; ``predict(deterministic=True)`` has none. The
+      ``exploration_*`` arguments matter only without noisy layers;
+    - ``n_atoms=51``, from ``v_min=-10`` to ``v_max=10``: discounted returns should lie in between;
+      ``train/support_edge`` is the mean probability that targets give to the first and last atom.
+      With ``n_atoms=1``, Q-values and Huber loss are those of DQN.
+
+    Priorities come from the Kullback-Leibler divergence of the target distribution from the
+    current one, or from TD errors with one atom.
+
+    :param double_q: Use Double Q-learning (van Hasselt et al. 2016).
+    """
+
+    policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
+        "MlpPolicy": RainbowPolicy,
+        "CnnPolicy": CnnRainbowPolicy,
+        "MultiInputPolicy": MultiInputRainbowPolicy,
+    }
+    default_options = RAINBOW
+    policy: RainbowPolicy
+    q_net: RainbowNetwork
+    q_net_target: RainbowNetwork
+    # Moving average over gradient steps, on the device: reading it would wait for a GPU.
+    _support_edge: th.Tensor | None = None
+
+    def __init__(
+        self,
+        policy: str | type[RainbowPolicy],
+        env: GymEnv | str,
+        learning_rate: float | Schedule = 1e-4,
+        buffer_size: int = 1_000_000,
+        learning_starts: int = 100,
+        batch_size: int = 32,
+        tau: float = 1.0,
+        gamma: float = 0.99,
+        train_freq: int | tuple[int, str] = 4,
+        gradient_steps: int = 1,
+        replay_buffer_class: type[ReplayBuffer] | None = None,
+        replay_buffer_kwargs: ReplayBufferKwargs | dict[str, Any] | None = None,
+        optimize_memory_usage: bool = False,
+        n_steps: int = 3,
+        target_update_interval: int = 10_000,
+        exploration_fraction: float = 0.1,
+        exploration_initial_eps: float = 1.0,
+        exploration_final_eps: float = 0.05,
+        max_grad_norm: float = 10,
+        stats_window_size: int = 100,
+        tensorboard_log: str | None = None,
+        policy_kwargs: dict[str, Any] | None = None,
+        verbose: int = 0,
+        seed: int | None = None,
+        device: th.device | str = "auto",
+        _init_setup_model: bool = True,
+        *,
+        double_q: bool = True,
+    ) -> None:
+        super().__init__(
+            policy=policy,
+            env=env,
+            learning_rate=learning_rate,
+            buffer_size=buffer_size,
+            learning_starts=learning_starts,
+            batch_size=batch_size,
+            tau=tau,
+            gamma=gamma,
+            train_freq=train_freq,
+            gradient_steps=gradient_steps,
+            replay_buffer_class=replay_buffer_class,
+            replay_buffer_kwargs=replay_buffer_kwargs,
+            optimize_memory_usage=optimize_memory_usage,
+            n_steps=n_steps,
+            target_update_interval=target_update_interval,
+            exploration_fraction=exploration_fraction,
+            exploration_initial_eps=exploration_initial_eps,
+            exploration_final_eps=exploration_final_eps,
+            max_grad_norm=max_grad_norm,
+            stats_window_size=stats_window_size,
+            tensorboard_log=tensorboard_log,
+            policy_kwargs=policy_kwargs,
+            verbose=verbose,
+            seed=seed,
+            device=device,
+            _init_setup_model=_init_setup_model,
+            double_q=double_q,
+        )
+
+    @property
+    def huber_threshold(self) -> float | None:  # type: ignore[override]  # the policy decides
+        """Return 1 for the Huber loss of plain Q-values; None for the loss of distributions."""
+        return 1.0 if self.policy_kwargs.get("n_atoms") == 1 else None
+
+    @property
+    def logged_metrics(self) -> tuple[str, ...]:  # type: ignore[override]  # the same
+        """Return the metrics that the loss has: the others are about Huber losses."""
+        return LOGGED if self.q_net.n_atoms == 1 else OF_DISTRIBUTIONS
+
+    def _setup_model(self) -> None:
+        super()._setup_model()
+        if self.q_net.noisy:
+            self.exploration_schedule = ConstantSchedule(0.0)
+
+    def weighted_loss(self, batch: PrioritizedReplayBufferSamples) -> tuple[th.Tensor, th.Tensor]:
+        """
+        Return the loss of a batch, and what its priorities are computed from.
+
+        :return: The mean of weight * cross-entropy, and the Kullback-Leibler divergences, (B, 1),
+            detached; or those of ``PERDQN`` with one atom.
+        """
+        with self.q_net.noise():
+            if self.q_net.n_atoms == 1:
+                return super().weighted_loss(batch)
+            logits = self.q_net.logits(batch.observations)  # (B, A, n_atoms)
+        targets = self.td_targets(batch)  # (B, n_atoms)
+        logarithms = F.log_softmax(_of_actions(logits, batch.actions), dim=1)  # (B, n_atoms)
+        losses = -(targets * logarithms).sum(dim=1, keepdim=True)  # (B, 1)
+        entropies = -th.xlogy(targets, targets).sum(dim=1, keepdim=True)  # (B, 1)
+        self._note_support_edge(targets)
+        # Rounding can make the divergence of equal distributions negative.
+        return (batch.weights * losses).mean(), (losses.detach() - entropies).clamp(min=0)
+
+    @th.no_grad()
+    def td_targets(self, batch: PrioritizedReplayBufferSamples) -> th.Tensor:
+        """Return the target distributions, (B, n_atoms); the TD targets, (B, 1), with one atom."""
+        network = self.q_net_target
+        with network.noise():
+            if network.n_atoms == 1:
+                return super().td_targets(batch)
+            probabilities = network.probabilities(batch.next_observations)  # (B, A, n_atoms)
+        next_actions = self.next_actions(batch, probabilities @ network.support)  # (B, 1)
+        discounts = self.gamma if batch.discounts is None else batch.discounts
+        atoms = batch.rewards + (1 - batch.dones) * discounts * network.support  # (B, n_atoms)
+        return project(
+            _of_actions(probabilities, next_actions), atoms, network.v_min, network.v_max
+        )
+
+    def next_actions(
+        self, batch: PrioritizedReplayBufferSamples, next_q_values: th.Tensor
+    ) -> th.Tensor:
+        """Return the actions that the targets assume, with noise that the loss does not have."""
+        with self.q_net.noise():
+            return super().next_actions(batch, next_q_values)
+
+    def _gradient_step(self, batch_size: int) -> Metrics:
+        metrics = super()._gradient_step(batch_size)
+        # The divergence is the loss of a distribution, less the entropy of its target.
+        return metrics if self.q_net.n_atoms == 1 else metrics._replace(loss=metrics.td_error)
+
+    def _note_support_edge(self, targets: th.Tensor) -> None:
+        edge = targets[:, [0, -1]].sum(dim=1).mean()
+        before = edge if self._support_edge is None else self._support_edge
+        self._support_edge = before.lerp(edge, 0.01)
+
+    def dump_logs(self) -> None:
+        """Log as SB3 does, and ``train/support_edge``."""
+        if self._support_edge is not None:
+            self.logger.record("train/support_edge", self._support_edge.item())
+        super().dump_logs()
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "_support_edge"]
+
+
+def project(probabilities: th.Tensor, values: th.Tensor, v_min: float, v_max: float) -> th.Tensor:
+    """
+    Project distributions onto equally spaced atoms (Bellemare et al. 2017, equation 7).
+
+    A value between two atoms gives its probability to both, in proportion to how near they are; a
+    value beyond the first or the last atom gives it to that one.
+
+    :param probabilities: Shape (B, n_atoms).
+    :param values: What the probabilities belong to, shape (B, n_atoms).
+    :return: The probabilities of the atoms from v_min to v_max, (B, n_atoms).
+    """
+    n_atoms = values.shape[1]
+    places = (values.clamp(v_min, v_max) - v_min) * ((n_atoms - 1) / (v_max - v_min))
+    atoms = th.arange(n_atoms, device=values.device).unsqueeze(1)  # (n_atoms, 1)
+    # A product with all shares instead of `scatter_add`, whose order of additions is random on a
+    # GPU.
+    shares = (1 - (places.unsqueeze(1) - atoms).abs()).clamp_(min=0)  # (B, n_atoms, n_atoms)
+    return (shares @ probabilities.unsqueeze(2)).squeeze(2)
+
+
+def _of_actions(values: th.Tensor, actions: th.Tensor) -> th.Tensor:
+    """Return the values, (B, n_atoms), of one action each, (B, 1), out of (B, A, n_atoms)."""
+    index = actions.long().unsqueeze(2).expand(-1, -1, values.shape[2])
+    return values.gather(dim=1, index=index).squeeze(1)
