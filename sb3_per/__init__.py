@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         PrioritizedReplayBuffer,
         PrioritizedReplayBufferSamples,
     )
-    from sb3_per.buffers.demonstrations import collect
+    from sb3_per.buffers.sources import collect
     from sb3_per.options import PAPER
     from sb3_per.saving.buffers import load_buffer, save_buffer
     from sb3_per.saving.checkpoints import (
@@ -64,7 +64,7 @@ _MODULES = {
     "PERTQC": "algorithms.tqc",
     "Rainbow": "algorithms.rainbow",
     "PAPER": "options",
-    "collect": "buffers.demonstrations",
+    "collect": "buffers.sources",
     "CheckpointCallback": "saving.checkpoints",
     "PrioritizedDictReplayBuffer": "buffers",
     "PrioritizedHerReplayBuffer": "buffers",

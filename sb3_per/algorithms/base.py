@@ -25,9 +25,9 @@ from stable_baselines3.common.vec_env import (
 from stable_baselines3.her import HerReplayBuffer
 
 from sb3_per.algorithms.metrics import LOGGED, Metrics, averaged_moments, logged_values
-from sb3_per.buffers.demonstrations import transitions_of
 from sb3_per.buffers.her import PrioritizedHerReplayBuffer, require_compute_reward, require_goals
 from sb3_per.buffers.prioritized import PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
+from sb3_per.buffers.sources import has_shape, transitions_of
 from sb3_per.options import LAP, OPTION_NAMES, PAPER, beta_at
 from sb3_per.prioritization.proportional import LossAdjusted
 
@@ -161,7 +161,8 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             return transitions  # a buffer's
         images = unwrap_vec_wrapper(self.env, VecTransposeImage) if self.env is not None else None
         for name in ("observations", "next_observations"):
-            if images is not None and name in transitions:
+            # Environments such as `model.get_env()` have transposed them already.
+            if images is not None and has_shape(transitions[name], images.venv.observation_space):
                 transitions[name] = images.transpose_observations(transitions[name])
         actions, space = np.asarray(transitions.get("actions")), self.action_space
         if isinstance(space, spaces.Box) and actions.shape[1:] == space.shape:  # else it is refused

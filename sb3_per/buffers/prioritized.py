@@ -19,10 +19,11 @@ from numpy.typing import ArrayLike, NDArray
 from stable_baselines3.common.buffers import DictReplayBuffer
 from stable_baselines3.common.type_aliases import TensorDict
 from stable_baselines3.common.vec_env import VecNormalize
+from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 from typing_extensions import Unpack
 
 from sb3_per._utils import kernel, require_number, require_whole
-from sb3_per.buffers.demonstrations import add_demonstrations, transitions_of
+from sb3_per.buffers.sources import as_stored, joined, transitions_of
 from sb3_per.buffers.storage import SlotReplayBuffer
 from sb3_per.options import (
     LARGEST_TD_ERROR,
@@ -264,7 +265,25 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             buffer that holds transitions, and hindsight replay, frames stored once
             (``n_stack``) and ``optimize_memory_usage``.
         """
-        add_demonstrations(self, [transitions_of(source) for source in sources])
+        is_hindsight = isinstance(self, HerReplayBuffer)
+        if self.n_stack > 1 or self.optimize_memory_usage or is_hindsight:
+            raise ValueError(
+                "demonstrations do not work with n_stack, optimize_memory_usage and hindsight "
+                "replay"
+            )
+        if self.size() > 0:
+            raise ValueError(
+                "demonstrations must be added to an empty buffer, all in one call, got a buffer "
+                f"with {len(self)} transitions"
+            )
+        transitions = joined([as_stored(transitions_of(source), self) for source in sources])
+        n = len(transitions["rewards"])
+        if -(-n // self.n_envs) >= self.buffer_size:
+            rule = f"buffer_size must be larger than the {n} demonstrations"
+            raise ValueError(f"{rule}, got {self.n_slots}")
+        self.put_demonstrations(transitions)
+        self.sampler.n_demonstrations = n
+        self.sampler.insert(np.arange(n))
 
     @property
     def generator(self) -> np.random.Generator:

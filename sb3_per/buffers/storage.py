@@ -1,6 +1,7 @@
 """SB3's replay storage, read by slot: ``row * n_envs + env`` names one transition."""
 
 import functools
+import itertools
 import math
 import os
 import pathlib
@@ -178,9 +179,9 @@ class SlotReplayBuffer(ReplayBuffer):
         Store one transition of every environment, as ``ReplayBuffer.add`` does, with fewer copies.
         """
         row = self.pos
-        info_values = {key: np.array([info[key] for info in infos]) for key in self.info_keys}
-        if info_values:
-            self.make_info_arrays(info_values)
+        values = info_values(infos, self.info_keys)
+        if values:
+            self.make_info_arrays(values)
         if self.frames is not None:
             self.frames.add(row, self.full, obs, next_obs)
         else:
@@ -199,7 +200,7 @@ class SlotReplayBuffer(ReplayBuffer):
             )
         else:
             self.timeouts[row] = 0  # clears the mark of `end_episodes` on the overwritten row
-        for key, value in info_values.items():
+        for key, value in values.items():
             self.info_arrays[key][row] = value
         if row + 1 == self.buffer_size:
             self.full = True  # first, so that another thread never sees an empty buffer
@@ -210,6 +211,28 @@ class SlotReplayBuffer(ReplayBuffer):
 
     def _insert_row(self, row: int) -> None:
         """Do what a subclass has to do with a row that was stored."""
+
+    def put_demonstrations(self, transitions: Mapping[str, Any]) -> None:
+        """
+        Store transitions in the first rows, where they stay.
+
+        Each environment gets consecutive transitions, so that n-step returns stay within episodes.
+        An episode that is cut counts as truncated there.
+
+        :param transitions: ``STORAGE`` and ``infos``, as they are stored, (n, ...) each.
+        """
+        n = len(transitions["rewards"])
+        self.make_info_arrays(transitions["infos"])
+        stores = {name: getattr(self, name) for name in STORAGE} | {"infos": self.info_arrays}
+        start = 0
+        for env in range(self.n_envs):
+            n_of_env = len(range(env, n, self.n_envs))  # slots 0 to n - 1 are filled
+            _put_column(stores, transitions, env, slice(start, start + n_of_env))
+            start += n_of_env
+            if n_of_env > 0:
+                last = n_of_env - 1, env
+                self.timeouts[last] = max(self.timeouts[last], 1 - self.dones[last])
+        self.pos = self.n_demonstration_rows = -(-n // self.n_envs)
 
     def extend_from(self, buffer: ReplayBuffer) -> None:
         """Add the transitions of one of SB3's buffers with the same spaces, the oldest first."""
@@ -444,6 +467,27 @@ def rows_in_order(buffer: ReplayBuffer) -> tuple[IntArray, Any, IntArray]:
     if buffer.full:
         rows = rows[1:]  # the row at the write head is no transition
     return rows, buffer.observations, (rows + 1) % buffer.buffer_size
+
+
+def info_values(infos: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> dict[str, Any]:
+    """
+    Return the values of some keys of the infos of all environments, (n_envs, ...) each.
+
+    :raises ValueError: if an info has no such key.
+    """
+    for key, (env, info) in itertools.product(keys, enumerate(infos)):
+        if key not in info:
+            rule = f"with info_keys={[*keys]}, the infos of every step must have {key!r}"
+            raise ValueError(f"{rule}, got {[*info]} from environment {env}")
+    return {key: np.array([info[key] for info in infos]) for key in keys}
+
+
+def _put_column(store: Any, values: Any, env: int, chosen: slice) -> None:
+    if isinstance(store, dict):
+        for key, part in store.items():
+            _put_column(part, values[key], env, chosen)
+    else:
+        store[: chosen.stop - chosen.start, env] = values[chosen]
 
 
 def _row(store: Any, row: int) -> Any:

@@ -2,7 +2,6 @@
 
 import pickle
 
-import gymnasium as gym
 import numpy as np
 import pytest
 from builders import BOX, DICT, TWO_ACTIONS, fill, observation
@@ -12,12 +11,9 @@ from gymnasium import spaces
 from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 
 from sb3_per import (
-    PERDQN,
-    PERSAC,
     PrioritizedDictReplayBuffer,
     PrioritizedHerReplayBuffer,
     PrioritizedReplayBuffer,
-    collect,
     load_buffer,
     save_buffer,
 )
@@ -300,102 +296,6 @@ def test_several_sources_follow_each_other_and_an_episode_ends_between_them():
 
     assert time_of(found.observations).tolist() == [500, 501, 502, 0, 1, 2, 3, 500, 501]
     assert time_of(found.next_observations).tolist() == [503, 503, 503, 2, 2, 3, 4, 502, 502]
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning")  # it wants an author and a permalink
-def test_a_minari_dataset_is_a_source(tmp_path, monkeypatch):
-    minari = pytest.importorskip("minari")
-    from minari.data_collector import EpisodeBuffer
-
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
-    env = gym.make("CartPole-v1", max_episode_steps=8)
-    episodes, shown = [], []
-    for seed in range(3):
-        found = collect(Constant(seed % 2), env, 8)
-        n = 1 + int(np.argmax(found["terminations"] | found["truncations"]))
-        found = {name: values[:n] for name, values in found.items()}
-        last = found.pop("next_observations")[-1:]
-        shown.append(found["observations"])
-        episodes.append(EpisodeBuffer(**{**found, "observations": np.vstack([shown[-1], last])}))
-    dataset = minari.create_dataset_from_buffers("cartpole/test-v0", episodes, env)
-    model = PERDQN("MlpPolicy", "CartPole-v1", buffer_size=100, device="cpu")
-
-    model.add_demonstrations(dataset)
-
-    buffer, n = model.replay_buffer, sum(map(len, shown))
-    assert buffer.n_demonstrations == n
-    assert np.array_equal(buffer.observations[:n, 0], np.vstack(shown))
-    ends = np.cumsum([len(part) for part in shown]) - 1
-    assert np.array_equal(np.flatnonzero(buffer.dones), ends)
-    following = np.delete(np.arange(n), ends)
-    assert np.array_equal(buffer.next_observations[following], buffer.observations[following + 1])
-
-
-class Counter(gym.Env):
-    """Shows how many steps it has made, always in the same array, and ends after four."""
-
-    def __init__(self, shape=(1,), action_space=TWO_ACTIONS):
-        self.observation_space = spaces.Box(0, 255, shape, np.uint8)
-        self.action_space = action_space
-        self.first = np.arange(np.prod(shape)).reshape(shape).astype(np.uint8)
-        self.place = self.first.copy()
-
-    def reset(self, seed=None, options=None):
-        self.n = 0
-        self.place[:] = self.first
-        return self.place, {}
-
-    def step(self, action):
-        self.n += 1
-        self.place += 1
-        return self.place, float(self.n), self.n == 4, False, {"cost": self.n}
-
-
-class Constant:
-    def __init__(self, action):
-        self.action = action
-
-    def predict(self, observation, **kwargs):
-        return self.action, None
-
-
-def test_collect_returns_the_transitions_of_a_policy():
-    found = collect(Constant(1), Counter(), 6, info_keys=["cost"])
-
-    assert found["observations"].tolist() == [[0], [1], [2], [3], [0], [1]]
-    assert found["next_observations"].tolist() == [[1], [2], [3], [4], [1], [2]]
-    assert found["actions"].tolist() == [1] * 6
-    assert found["rewards"].tolist() == found["infos"]["cost"].tolist() == [1, 2, 3, 4, 1, 2]
-    assert found["terminations"].tolist() == [False, False, False, True, False, False]
-    assert not found["truncations"].any()
-
-
-def test_a_model_scales_continuous_actions_of_the_environment_and_not_those_of_a_buffer():
-    env = Counter(action_space=spaces.Box(np.float32([0, -2]), np.float32([10, 2])))
-    found = collect(Constant(np.float32([5, 2])), env, 3)
-    model = PERSAC("MlpPolicy", env, buffer_size=20, device="cpu")
-
-    model.add_demonstrations(found)
-
-    assert model.replay_buffer.actions[:3, 0].tolist() == [[0, 1]] * 3
-    other = PERSAC("MlpPolicy", env, buffer_size=20, device="cpu")
-    theirs = ReplayBuffer(20, env.observation_space, env.action_space, "cpu")
-    observations = found["observations"][0], found["next_observations"][0]
-    theirs.add(*observations, np.array([0, 1]), np.ones(1), np.zeros(1), [{}])
-    other.add_demonstrations(theirs)
-    assert other.replay_buffer.actions[0, 0].tolist() == [0, 1]
-    one_action = {**found, "actions": found["actions"][:, :1]}
-    with pytest.raises(ValueError, match="actions must be 3 elements"):
-        PERSAC("MlpPolicy", env, buffer_size=20, device="cpu").add_demonstrations(one_action)
-
-
-def test_a_model_transposes_images_as_sb3_does():
-    env = Counter(shape=(36, 40, 3))
-    model = PERDQN("CnnPolicy", env, buffer_size=20, device="cpu")
-
-    model.add_demonstrations(collect(Constant(0), env, 3))
-
-    assert np.array_equal(model.replay_buffer.observations[0, 0], env.first.transpose(2, 0, 1))
 
 
 # Mistakes.

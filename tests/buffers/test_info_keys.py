@@ -83,7 +83,7 @@ def test_other_values_than_the_first_are_refused_and_change_nothing(values):
 
     with pytest.raises(ValueError, match=rf"infos\['{key}'\] must be numbers like the first"):
         add(buffer, [{**info(3, 0), key: first}, {**info(3, 1), key: second}])
-    with pytest.raises(KeyError, match="cost"):
+    with pytest.raises(ValueError, match=r"must have 'cost', got .* from environment 1"):
         add(buffer, [info(3, 0), {"mask": 1}])
 
     assert len(buffer) == buffer.n_sampleable == 6

@@ -1,0 +1,189 @@
+"""Transitions of a policy that acts, and demonstrations of models: Minari, actions, images."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from builders import TWO_ACTIONS
+from gymnasium import spaces
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+from sb3_per import PERDQN, PERSAC, collect
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # it wants an author and a permalink
+def test_a_minari_dataset_is_a_source(tmp_path, monkeypatch):
+    minari = pytest.importorskip("minari")
+    from minari.data_collector import EpisodeBuffer
+
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    env = gym.make("CartPole-v1", max_episode_steps=8)
+    episodes, shown = [], []
+    for seed in range(3):
+        found = collect(Constant(seed % 2), env, 8)
+        n = 1 + int(np.argmax(found["terminations"] | found["truncations"]))
+        found = {name: values[:n] for name, values in found.items()}
+        last = found.pop("next_observations")[-1:]
+        shown.append(found["observations"])
+        episodes.append(EpisodeBuffer(**{**found, "observations": np.vstack([shown[-1], last])}))
+    dataset = minari.create_dataset_from_buffers("cartpole/test-v0", episodes, env)
+    model = PERDQN("MlpPolicy", "CartPole-v1", buffer_size=100, device="cpu")
+
+    model.add_demonstrations(dataset)
+
+    buffer, n = model.replay_buffer, sum(map(len, shown))
+    assert buffer.n_demonstrations == n
+    assert np.array_equal(buffer.observations[:n, 0], np.vstack(shown))
+    ends = np.cumsum([len(part) for part in shown]) - 1
+    assert np.array_equal(np.flatnonzero(buffer.dones), ends)
+    following = np.delete(np.arange(n), ends)
+    assert np.array_equal(buffer.next_observations[following], buffer.observations[following + 1])
+
+
+class Counter(gym.Env):
+    """Shows how many steps it has made, always in the same array, and ends after four."""
+
+    def __init__(self, shape=(1,), action_space=TWO_ACTIONS):
+        self.observation_space = spaces.Box(0, 255, shape, np.uint8)
+        self.action_space = action_space
+        self.first = np.arange(np.prod(shape)).reshape(shape).astype(np.uint8)
+        self.place = self.first.copy()
+
+    def reset(self, seed=None, options=None):
+        self.n = 0
+        self.place[:] = self.first
+        return self.place, {}
+
+    def step(self, action):
+        self.n += 1
+        self.place += 1
+        return self.place, float(self.n), self.n == 4, False, {"cost": self.n}
+
+
+class Constant:
+    def __init__(self, action):
+        self.action = action
+
+    def predict(self, observation, **kwargs):
+        return self.action, None
+
+
+def test_collect_returns_the_transitions_of_a_policy():
+    found = collect(Constant(1), Counter(), 6, info_keys=["cost"])
+
+    assert found["observations"].tolist() == [[0], [1], [2], [3], [0], [1]]
+    assert found["next_observations"].tolist() == [[1], [2], [3], [4], [1], [2]]
+    assert found["actions"].tolist() == [1] * 6
+    assert found["rewards"].tolist() == found["infos"]["cost"].tolist() == [1, 2, 3, 4, 1, 2]
+    assert found["terminations"].tolist() == [False, False, False, True, False, False]
+    assert not found["truncations"].any()
+
+
+class Fresh(gym.ObservationWrapper):
+    """A new array for each observation, which SB3's vectorized environments need."""
+
+    def observation(self, observation):
+        return observation.copy()
+
+
+class Parity:
+    """Acts by the number of steps in the episode, which it keeps in its state."""
+
+    def predict(self, observation, state=None, episode_start=None, deterministic=True):
+        is_batch = observation.ndim == 2
+        steps = np.zeros(len(observation), int) if state is None else state * ~episode_start
+        return steps % 2 if is_batch else steps[0] % 2, steps + 1
+
+
+class Recorder:
+    """Notes what it sees."""
+
+    def __init__(self):
+        self.seen = []
+
+    def predict(self, observation, deterministic=True):
+        self.seen.append(observation.copy())
+        return np.ones(len(observation), int), None
+
+
+def vectorized(n_envs=1, limit=9):
+    return DummyVecEnv([lambda: gym.wrappers.TimeLimit(Fresh(Counter()), limit)] * n_envs)
+
+
+@pytest.mark.parametrize("env", [Counter(), vectorized()])
+def test_collect_keeps_the_state_of_a_policy(env):
+    assert collect(Parity(), env, 7)["actions"].tolist() == [0, 1, 0, 1, 0, 1, 0]
+
+
+@pytest.mark.parametrize("limit", [3, 9])
+def test_collect_returns_one_vectorized_environment_after_the_other(limit):
+    single = gym.wrappers.TimeLimit(Counter(), limit)
+    parts = [collect(Parity(), single, n, info_keys=["cost"]) for n in (6, 5)]
+    parts[0]["truncations"][5] = True  # an episode of the first environment is cut
+
+    found = collect(Parity(), vectorized(2, limit), 11, info_keys=["cost"])
+
+    for name, array in found.items():
+        first, second = (part[name] for part in parts)
+        if name == "infos":
+            array, first, second = array["cost"], first["cost"], second["cost"]
+        assert array.tolist() == [*first.tolist(), *second.tolist()], name
+
+
+def test_collect_returns_observations_and_rewards_that_are_not_normalized():
+    env, policy = VecNormalize(vectorized(2), training=False, clip_obs=99), Recorder()
+    env.obs_rms.mean, env.obs_rms.var, env.ret_rms.var = np.full(1, 2.0), np.full(1, 4.0), 9.0
+
+    found = collect(policy, env, 12)
+
+    assert found["observations"][:, 0].tolist() == [0, 1, 2, 3, 0, 1] * 2
+    assert found["next_observations"][:, 0] == pytest.approx([1, 2, 3, 4, 1, 2] * 2)
+    assert found["rewards"].tolist() == [1, 2, 3, 4, 1, 2] * 2
+    expected = [(step - 2) / 2 for step in (0, 1, 2, 3, 0, 1)]
+    assert np.array(policy.seen)[:, 0, 0] == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("env", [Counter(), vectorized()])
+def test_collect_refuses_environments_without_the_normalization_of_a_model(env):
+    model = PERDQN("MlpPolicy", VecNormalize(vectorized()), buffer_size=20, device="cpu")
+
+    with pytest.raises(ValueError, match="a model with VecNormalize"):
+        collect(model, env, 3)
+    assert len(collect(model, model.get_env(), 3)["rewards"]) == 3
+
+
+def test_a_model_scales_continuous_actions_of_the_environment_and_not_those_of_a_buffer():
+    env = Counter(action_space=spaces.Box(np.float32([0, -2]), np.float32([10, 2])))
+    found = collect(Constant(np.float32([5, 2])), env, 3)
+    model = PERSAC("MlpPolicy", env, buffer_size=20, device="cpu")
+
+    model.add_demonstrations(found)
+
+    assert model.replay_buffer.actions[:3, 0].tolist() == [[0, 1]] * 3
+    other = PERSAC("MlpPolicy", env, buffer_size=20, device="cpu")
+    theirs = ReplayBuffer(20, env.observation_space, env.action_space, "cpu")
+    observations = found["observations"][0], found["next_observations"][0]
+    theirs.add(*observations, np.array([0, 1]), np.ones(1), np.zeros(1), [{}])
+    other.add_demonstrations(theirs)
+    assert other.replay_buffer.actions[0, 0].tolist() == [0, 1]
+    one_action = {**found, "actions": found["actions"][:, :1]}
+    with pytest.raises(ValueError, match="actions must be 3 elements"):
+        PERSAC("MlpPolicy", env, buffer_size=20, device="cpu").add_demonstrations(one_action)
+
+
+def test_a_model_transposes_images_as_sb3_does():
+    env = Counter(shape=(36, 40, 3))
+    model = PERDQN("CnnPolicy", env, buffer_size=20, device="cpu")
+
+    model.add_demonstrations(collect(Constant(0), env, 3))
+
+    assert np.array_equal(model.replay_buffer.observations[0, 0], env.first.transpose(2, 0, 1))
+
+
+def test_a_model_takes_images_that_its_environment_has_transposed():
+    env = Counter(shape=(36, 40, 3))
+    model = PERDQN("CnnPolicy", env, buffer_size=20, device="cpu")
+
+    model.add_demonstrations(collect(model, model.get_env(), 3))
+
+    assert np.array_equal(model.replay_buffer.observations[0, 0], env.first.transpose(2, 0, 1))
