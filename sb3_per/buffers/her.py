@@ -184,6 +184,9 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
     def _insert_row(self, row: int) -> None:
         """Do nothing: an episode is inserted when it ends."""
 
+    def _follow_storage(self) -> None:
+        """Do nothing: as in SB3, episodes can be sampled, wherever ``pos`` is."""
+
     def end_episodes(self) -> None:
         """Treat the running episodes as truncated; they can be sampled then."""
         super().end_episodes()

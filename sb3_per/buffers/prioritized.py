@@ -248,6 +248,35 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             missing = self.slots_of(self.excluded_row)
         return np.setdiff1d(np.arange(self.n_stored), missing)
 
+    def _follow_storage(self) -> None:
+        """
+        Notice that somebody has set ``pos`` or ``full``, as users of SB3's buffers do.
+
+        Transitions that were written into the arrays are new ones; those of a cleared buffer and
+        those dropped from its end cannot be sampled any more. A transition that was replaced by
+        hand keeps its priority: only numbers of transitions are compared.
+        """
+        n_missing = self.n_demonstration_rows * self.n_envs - self.n_demonstrations
+        excluded = self.excluded_row
+        if excluded is not None:
+            n_missing = self.n_envs
+        is_same = self.sampler.n_sampleable == self.n_stored - n_missing
+        if excluded is not None and self.sampler.is_inserted(excluded * self.n_envs):
+            is_same = False
+        if not is_same:
+            self._take_in_storage()
+
+    def _take_in_storage(self) -> None:
+        """Let exactly the slots that hold transitions be sampled."""
+        if not self.full and self.pos < self.n_demonstration_rows:
+            self._set_demonstrations(0)
+        # First, since another thread may add a row now: it must not be removed.
+        is_inserted = self.sampler.is_inserted(np.arange(self.n_slots))
+        is_stored = np.zeros(self.n_slots, dtype=np.bool_)
+        is_stored[self.sampleable_slots()] = True
+        self.sampler.remove(np.flatnonzero(is_inserted & ~is_stored))
+        self.sampler.insert(np.flatnonzero(is_stored & ~is_inserted))
+
     def add_demonstrations(self, *sources: Any) -> None:
         """
         Store demonstrations, which are never overwritten: they own the first rows of the buffer.
@@ -335,6 +364,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
     def _sample_slots(self, batch_size: int, beta: float | None) -> SampledBatch:
         """Check the arguments of ``sample``, and return slots, (B,), and weights, (B, 1)."""
         require_whole("batch_size", batch_size)
+        self._follow_storage()
         self._require_enough(batch_size)
         if beta is not None:
             require_number("beta", beta, 0, 1)
@@ -384,6 +414,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
                 "in it are not finite"
             )
         self._batches_without_update = 0
+        self._follow_storage()
         self.sampler.update(slots, td_errors)
 
     def probabilities(self, slots: ArrayLike | th.Tensor) -> FloatArray:
@@ -400,6 +431,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         slots = _as_slots(slots)
         if not ((slots >= 0) & (slots < self.n_slots)).all():
             raise ValueError(f"slots must lie in [0, {self.n_slots}), got {slots}")
+        self._follow_storage()
         return self.sampler.probabilities(slots)
 
     def arguments(self) -> dict[str, Any]:
@@ -434,6 +466,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
 
         After this call, fill the views of ``storage``, and then call ``restore_priorities``.
         """
+        for name in ("pos", "n_demonstrations"):
+            require_whole(name, state[name], 0)
         self._set_demonstrations(state["n_demonstrations"])
         if not 0 <= self.n_demonstration_rows <= state["pos"] < self.buffer_size:
             raise ValueError(f"pos must be a row of the agent, got {state['pos']}")
@@ -443,13 +477,18 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             self.frames.restore(state)
 
     def restore_priorities(self, state: dict[str, Any], flags: NDArray[np.uint8]) -> None:
-        """Continue from a state of the prioritization and stored flags; ValueError if unfit."""
+        """
+        Continue from a state of the prioritization and stored flags.
+
+        Transitions without a priority are new, and priorities without a transition are dropped: the
+        buffer may have been saved after Ctrl-C in the middle of ``add``.
+
+        :raises ValueError: for a state or flags of another buffer.
+        """
         if self.frames is not None:
             self.frames.check(self.size())
         self.sampler.restore(state, flags)
-        slots = self.sampleable_slots()
-        if len(slots) != self.n_sampleable or not (self.probabilities(slots) > 0).all():
-            raise ValueError(f"{len(slots)} transitions need priorities, got {self.n_sampleable}")
+        self._take_in_storage()
 
 
 class PrioritizedDictReplayBuffer(  # type: ignore[misc]  # its batches: see PrioritizedReplayBuffer

