@@ -53,8 +53,6 @@ _OUR_COMMANDS = {
     "configs": Command("print the folder of our YAML files", "sb3_per.cli", "configs", ()),
 }
 COMMANDS = _RL_ZOO_COMMANDS | _OUR_COMMANDS
-# Commands that load an agent and do not train, so that they need no large buffer.
-_COMMANDS_WITHOUT_TRAINING = ("enjoy", "record_video", "push_to_hub")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -87,8 +85,6 @@ def _prepare_zoo(name: str) -> None:
     from sb3_per import zoo  # not above: it imports torch and SB3, for which --help would wait
 
     zoo.register()
-    if name in _COMMANDS_WITHOUT_TRAINING:
-        zoo.load_without_buffers()
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--algo")
     algorithm = parser.parse_known_args(sys.argv[1:])[0].algo

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
-from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from sb3_per._utils import install
 from sb3_per.algorithms.base import PrioritizedAlgorithm
@@ -60,9 +59,9 @@ def register() -> None:
     """
     Enter our algorithms into RL-Zoo's tables, and our environments into gymnasium's registry.
 
-    MinAtar's environments are registered, too, if MinAtar is installed. A second call undoes
-    ``load_without_buffers`` and changes nothing else. RL-Zoo would look for hyperparameters in a
-    file named after the algorithm, so pass it ``config_file("per_dqn")``.
+    MinAtar's environments are registered, too, if MinAtar is installed. A second call changes
+    nothing. RL-Zoo would look for hyperparameters in a file named after the algorithm, so pass it
+    ``config_file("per_dqn")``.
     """
     # Imported here, not above: RL-Zoo patches gymnasium when it is imported, and importing this
     # module must not do that.
@@ -78,27 +77,6 @@ def register() -> None:
         setattr(exp_manager, named.__name__, named)
     register_envs()
     _register_minatar()
-
-
-def load_without_buffers() -> None:
-    """
-    Let RL-Zoo load our algorithms with a buffer of one transition, for commands that do not train.
-
-    RL-Zoo does the same for its own algorithms: a buffer of images may need more memory than there
-    is.
-    """
-    from rl_zoo3 import utils
-
-    utils.ALGOS.update(
-        {name: _with_tiny_buffer(algorithm) for name, algorithm in ALGORITHMS.items()}
-    )
-
-
-def _with_tiny_buffer(algorithm: type[OffPolicyAlgorithm]) -> type[OffPolicyAlgorithm]:
-    def load(cls: type[OffPolicyAlgorithm], *args: Any, **kwargs: Any) -> OffPolicyAlgorithm:
-        return algorithm.load(*args, **{"buffer_size": 1, **kwargs})
-
-    return type(algorithm.__name__, (algorithm,), {"load": classmethod(load)})
 
 
 def _register_minatar() -> None:

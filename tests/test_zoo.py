@@ -196,27 +196,6 @@ def test_example_and_yaml_file_have_the_same_settings(variant):
     assert section == settings
 
 
-def test_watching_loads_no_buffer_and_registering_again_undoes_that(monkeypatch, tmp_path):
-    before = dict(rl_zoo3.ALGOS)
-    PERDQN("MlpPolicy", "CartPole-v1", buffer_size=500).save(tmp_path / "agent")
-    loaded = {}
-
-    def load_agent(command):
-        load = rl_zoo3.ALGOS["per_dqn"].load
-        loaded[command] = load(tmp_path / "agent", env=gym.make("CartPole-v1"))
-
-    for command in ("enjoy", "train"):
-        monkeypatch.setattr(sys, "argv", [])
-        monkeypatch.setattr(f"rl_zoo3.{command}.{command}", lambda name=command: load_agent(name))
-        cli.main([command, "--algo", "per_dqn"])
-
-    assert loaded["enjoy"].replay_buffer.buffer_size == 1
-    assert loaded["train"].replay_buffer.buffer_size == 500
-    assert type(loaded["enjoy"]) is PERDQN
-    assert before == rl_zoo3.ALGOS
-    assert before.items() >= zoo.ALGORITHMS.items()
-
-
 @pytest.fixture
 def study():
     optuna.logging.set_verbosity(optuna.logging.WARNING)

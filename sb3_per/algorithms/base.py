@@ -5,7 +5,7 @@ import io
 import pathlib
 import pickle
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
@@ -25,6 +25,7 @@ from stable_baselines3.common.vec_env import (
 from stable_baselines3.her import HerReplayBuffer
 
 from sb3_per.algorithms.metrics import LOGGED, Metrics, averaged_moments, logged_values
+from sb3_per.algorithms.stored_options import as_sb3_model, take_stored_options
 from sb3_per.buffers.her import PrioritizedHerReplayBuffer, require_compute_reward, require_goals
 from sb3_per.buffers.prioritized import PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
 from sb3_per.buffers.sources import has_shape, transitions_of
@@ -42,6 +43,10 @@ _MISPLACED = {
     "prioritized_replay_beta_iters": "beta=(first, last, n_steps)",
     "prioritized_replay_eps": "eps=...",
 }
+# SB3's classes of buffers that stand for ours in a model that SB3 has saved.
+_WITHOUT_PRIORITIES = (ReplayBuffer, DictReplayBuffer, NStepReplayBuffer)
+# While a model is loaded: the names of the arguments that its user has passed to ``load``.
+_GIVEN = "_given_to_load"
 
 
 class PrioritizedAlgorithm(OffPolicyAlgorithm):
@@ -92,6 +97,15 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         return prioritization.floor if is_lap else self.huber_threshold
 
     def _setup_model(self) -> None:
+        given = vars(self).pop(_GIVEN, None)  # None if the model is not loaded
+        require_matching_policy(self)
+        if given is None and self.replay_buffer_class in _WITHOUT_PRIORITIES:
+            rule = "replay_buffer_class must be left out, or have priorities"
+            raise ValueError(f"{rule}, got {self.replay_buffer_class}")
+        if not isinstance(self.replay_buffer_kwargs, Mapping):
+            rule = "replay_buffer_kwargs must be a dict of options, or None"
+            raise ValueError(f"{rule}, got {self.replay_buffer_kwargs!r}")
+        lost = {} if given is None else take_stored_options(self, given)
         kind = resolve_buffer_class(self.replay_buffer_class, self.observation_space)
         options = self._resolve_options()
         require_fitting_environments(kind, options.get("n_stack", 1), self.env)
@@ -106,6 +120,10 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             self.replay_buffer_kwargs, self.n_steps = options, n_steps
         # With all defaults, so that a saved model keeps its options when defaults change.
         self.replay_buffer_kwargs = _options_of(self.replay_buffer, options)
+        for name, reason in lost.items():
+            used = {**self.replay_buffer_kwargs, "replay_buffer_class": kind}.get(name)
+            message = f"the saved {name} cannot be read ({reason}): {used!r} is used in its place"
+            warnings.warn(message, stacklevel=4)
 
     def _resolve_options(self) -> dict[str, Any]:
         """
@@ -369,12 +387,33 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         """
         Load a model as SB3 does; models of SB3's own algorithm continue with priorities.
 
-        :raises ValueError: for an option of the buffer that is not in ``replay_buffer_kwargs``.
+        ``replay_buffer_kwargs`` changes the options that it names, such as ``storage_dir``. The
+        buffer takes memory, or makes files, when a transition is stored.
+
+        :raises ValueError: for an option of the buffer that is not in ``replay_buffer_kwargs``, and
+            for a model of another algorithm.
         """
         refuse_misplaced(cls, kwargs)
+        kwargs[_GIVEN] = frozenset(kwargs)  # SB3 makes an attribute of it
         return super().load(
             path, env, device, custom_objects, print_system_info, force_reset, **kwargs
         )
+
+    def save(
+        self,
+        path: str | pathlib.Path | io.BufferedIOBase,
+        exclude: Iterable[str] | None = None,
+        include: Iterable[str] | None = None,
+    ) -> None:
+        """
+        Save the model as SB3 does.
+
+        SB3 loads the file where this package is not installed: ``DQN.load`` one of ``PERDQN``.
+        """
+        kind: Any = self.replay_buffer_class
+        theirs = HerReplayBuffer if issubclass(kind, HerReplayBuffer) else None
+        default = resolve_buffer_class(theirs, self.observation_space)
+        super(PrioritizedAlgorithm, as_sb3_model(self, default)).save(path, exclude, include)
 
 
 def refuse_misplaced(algorithm: type[Any], arguments: Mapping[str, Any]) -> None:
@@ -390,6 +429,23 @@ def refuse_misplaced(algorithm: type[Any], arguments: Mapping[str, Any]) -> None
                 f"{algorithm.__name__} has no argument {name!r}: pass "
                 f"replay_buffer_kwargs=dict({_MISPLACED[name]})"
             )
+
+
+def require_matching_policy(model: OffPolicyAlgorithm) -> None:
+    """Raise ValueError if a policy, such as that of a saved model, is another algorithm's."""
+    name, needed = map(_algorithm_of, (model.policy_class, model.policy_aliases["MlpPolicy"]))
+    if name not in (None, needed):
+        raise ValueError(
+            f"{type(model).__name__} needs a policy of {needed}, got {model.policy_class.__name__} "
+            f"of {name} (load a model of {name} with {name} or PER{name})"
+        )
+
+
+def _algorithm_of(policy: type[Any]) -> str | None:
+    """Return the name of SB3's algorithm that has a policy; None for a policy of the user's."""
+    theirs = [kind for kind in policy.__mro__ if kind.__module__.startswith(("stable_", "sb3_c"))]
+    of_algorithms = [kind for kind in theirs if ".common." not in kind.__module__]
+    return of_algorithms[-1].__name__.removesuffix("Policy") if of_algorithms else None
 
 
 def _options_of(buffer: PrioritizedReplayBuffer, given: dict[str, Any]) -> dict[str, Any]:
@@ -416,7 +472,7 @@ def resolve_buffer_class(
     default = PrioritizedDictReplayBuffer if has_dict else PrioritizedReplayBuffer
     if named is HerReplayBuffer:
         named = PrioritizedHerReplayBuffer
-    if named in (None, ReplayBuffer, DictReplayBuffer, NStepReplayBuffer, PrioritizedReplayBuffer):
+    if named in (None, *_WITHOUT_PRIORITIES, PrioritizedReplayBuffer):
         return default
     if issubclass(named, PrioritizedHerReplayBuffer):
         require_goals(observation_space)

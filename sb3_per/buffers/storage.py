@@ -97,33 +97,52 @@ class SlotReplayBuffer(ReplayBuffer):
             raise ValueError(f"info_keys must be a list of keys, got {info_keys!r}")
         self.info_keys = tuple(info_keys)
         self.info_arrays: dict[str, NDArray[Any]] = {}  # made by the first transition
-        self._store_observations(observation_space)
+        self.observation_space = observation_space
+        self.obs_shape = get_obs_shape(observation_space)  # type: ignore[assignment]  # of SB3
+        if self.n_stack > 1:
+            self.frames = FrameStore(
+                self.buffer_size,
+                self.n_envs,
+                observation_space,
+                self.n_stack,
+                self.frames_first,
+                np.zeros if self.storage_dir is None else FileArrays(self.storage_dir),
+            )
+            if self.storage_dir is None:
+                warn_if_too_large(self.frames.chunks[0].nbytes)
+        del self.observations  # SB3's, which is empty
+        vars(self).pop("next_observations", None)
 
-    def _store_observations(self, space: spaces.Space[Any]) -> None:
-        """Make the arrays of observations, in memory or in files."""
-        self.observation_space = space
-        self.obs_shape = get_obs_shape(space)  # type: ignore[assignment]  # of SB3
-        sizes = self.buffer_size, self.n_envs
+    def __getattr__(self, name: str) -> Any:
+        """
+        Make the arrays of observations when they are first used, in memory or in files.
+
+        So a model that only plays takes no memory for them and makes no files.
+        """
+        if name not in self._stores_of_observations():
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         zeros: Callable[..., NDArray[Any]] = np.zeros
         if self.storage_dir is not None:
             zeros = FileArrays(self.storage_dir)
-        if self.n_stack > 1:
-            del self.observations, self.next_observations
-            self.frames = FrameStore(*sizes, space, self.n_stack, self.frames_first, zeros)
-            n_bytes = self.frames.chunks[0].nbytes
-        else:
-            names = STORAGE[:1] if self.optimize_memory_usage else STORAGE[:2]
-            parts: Any = space.spaces if isinstance(space, spaces.Dict) else {None: space}
-            n_bytes = 0
-            for name in names:
-                arrays = {
-                    key: zeros((*sizes, *get_obs_shape(part)), part.dtype)
-                    for key, part in parts.items()
-                }
-                n_bytes += sum(array.nbytes for array in arrays.values())
-                setattr(self, name, arrays if isinstance(space, spaces.Dict) else arrays[None])
+        space, sizes = self.observation_space, (self.buffer_size, self.n_envs)
+        parts: Any = space.spaces if isinstance(space, spaces.Dict) else {None: space}
+        n_bytes = 0
+        for store in self._stores_of_observations():
+            arrays = {
+                key: zeros((*sizes, *get_obs_shape(part)), part.dtype)
+                for key, part in parts.items()
+            }
+            n_bytes += sum(array.nbytes for array in arrays.values())
+            setattr(self, store, arrays if isinstance(space, spaces.Dict) else arrays[None])
         if self.storage_dir is None:
             warn_if_too_large(n_bytes)
+        return vars(self)[name]
+
+    def _stores_of_observations(self) -> tuple[str, ...]:
+        """Return the names of the arrays of observations, (n_rows, n_envs, ...) each."""
+        if vars(self).get("obs_shape") is None or self.frames is not None:
+            return ()  # not made yet, or frames are stored once
+        return STORAGE[:1] if self.optimize_memory_usage else STORAGE[:2]
 
     @property
     def n_slots(self) -> int:
@@ -404,7 +423,7 @@ def warn_if_too_large(n_bytes: int) -> None:
             f"this system does not seem to have enough memory for the replay buffer: it needs "
             f"{n_bytes / 1e9:.2f} GB when it is full, and {free / 1e9:.2f} GB are free. n_stack "
             "stores the frames of stacked images once, and storage_dir keeps observations in files",
-            stacklevel=5,
+            stacklevel=4,
         )
 
 

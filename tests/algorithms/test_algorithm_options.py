@@ -11,7 +11,7 @@ from goal_line import Line
 from gymnasium import spaces
 from models import ALL, PAIRS, SQUARED, Betas, Point, each, logged, make
 from stable_baselines3 import DQN, SAC
-from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
+from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecFrameStack
 from stable_baselines3.her import HerReplayBuffer
@@ -143,9 +143,6 @@ class Mine(PrioritizedReplayBuffer):
     ("named", "expected"),
     [
         (None, PrioritizedReplayBuffer),
-        (ReplayBuffer, PrioritizedReplayBuffer),
-        (NStepReplayBuffer, PrioritizedReplayBuffer),
-        (DictReplayBuffer, PrioritizedDictReplayBuffer),
         (HerReplayBuffer, PrioritizedHerReplayBuffer),
         (Mine, Mine),
     ],

@@ -1,24 +1,32 @@
 """Models and buffers that are saved, loaded, deleted, exchanged, and passed on to and from SB3."""
 
+import base64
+import importlib
+import io
+import json
+import pickle
 import subprocess
 import sys
+import tracemalloc
 import warnings
+import zipfile
 
 import gymnasium as gym
 import numpy as np
 import pytest
 from builders import BOX, TWO_ACTIONS, probabilities_in
 from gymnasium import spaces
-from models import ALL, PAIRS, Point, all_equal, is_discrete, make, parameters
-from stable_baselines3.common.buffers import (
-    ReplayBuffer,
-)
+from models import ALL, PAIRS, Point, Still, all_equal, is_discrete, make, parameters
+from own_prioritization import Storable
+from stable_baselines3.common.buffers import NStepReplayBuffer, ReplayBuffer
 from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.save_util import load_from_zip_file, save_to_pkl
-from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+from stable_baselines3.common.envs import BitFlippingEnv
+from stable_baselines3.common.save_util import save_to_pkl
+from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
 
 from sb3_per import (
     PERDQN,
+    PERQRDQN,
     PERSAC,
     PrioritizedHerReplayBuffer,
     PrioritizedReplayBuffer,
@@ -26,7 +34,7 @@ from sb3_per import (
     save_buffer,
 )
 from sb3_per.envs import PointReach
-from sb3_per.options import LAP
+from sb3_per.options import LAP, beta_at
 
 POINT = Point().observation_space
 RANK = {"prioritization": "rank", "alpha": 0.7, "beta": (0.5, 1.0)}
@@ -69,7 +77,7 @@ def test_each_algorithm_continues_after_loading(kind, tmp_path):
     assert not all_equal(parameters(model), parameters(loaded))
 
 
-def stored_options(model):
+def options_of(model):
     """The model's options, which its buffer has, too; SB3 stores a tuple as a list."""
     options, of_buffer = model.replay_buffer_kwargs, model.replay_buffer.arguments()
     assert {**options, "beta": None} == {**of_buffer, "beta": None}
@@ -81,16 +89,14 @@ def stored_options(model):
 def test_saved_model_stores_numbers_that_outlive_new_defaults(kind, tmp_path, monkeypatch):
     model = make(kind)
     model.save(tmp_path / "model")
-    data, _, _ = load_from_zip_file(tmp_path / "model")
-    assert "loss" not in data["replay_buffer_kwargs"].values()
-    assert data["replay_buffer_kwargs"]["td_error_clip"] == (1.0 if kind is PERDQN else None)
 
     new_defaults = {**kind.default_options, "alpha": 0.123, "uniform_share": 0.123}
+    new_defaults |= {"td_error_clip": 0.123}
     monkeypatch.setattr(kind, "default_options", new_defaults)
     loaded = kind.load(tmp_path / "model")
 
-    assert make(kind).replay_buffer.alpha == 0.123
-    assert stored_options(loaded) == stored_options(model)
+    assert make(kind, options={"td_error_clip": None}).replay_buffer.alpha == 0.123
+    assert options_of(loaded) == options_of(model)
 
 
 def test_arguments_may_change_on_loading(tmp_path):
@@ -122,33 +128,203 @@ def test_model_of_sb3_continues_with_its_buffer_and_priorities(kind, tmp_path):
     assert loaded.num_timesteps == len(loaded.replay_buffer) == 120
 
 
-@ALL
-def test_base_loads_a_model_that_was_trained_with_defaults(kind, tmp_path):
-    model = make(kind).learn(40)
-    model.save(tmp_path / "model")
+def test_model_of_sb3_with_n_step_returns_continues_with_them(tmp_path):
+    make(PAIRS[PERDQN], n_steps=3).save(tmp_path / "model")
+    named = {"replay_buffer_class": NStepReplayBuffer, "options": {"n_steps": 4, "gamma": 0.9}}
+    make(PAIRS[PERDQN], **named).save(tmp_path / "named")
 
-    loaded = PAIRS[kind].load(tmp_path / "model")
+    changed = PERDQN.load(tmp_path / "model", gamma=0.8).replay_buffer
+    fewer = PERDQN.load(tmp_path / "model", n_steps=1)
 
-    assert all_equal(parameters(loaded), parameters(model))
+    assert (changed.n_steps, changed.gamma) == (3, 0.8)
+    assert fewer.n_steps == fewer.replay_buffer.n_steps == 1
+    loaded = PERDQN.load(tmp_path / "named")
+    assert loaded.n_steps == loaded.replay_buffer.n_steps == 4
+
+
+@pytest.mark.parametrize("wrong", [PERSAC, PERQRDQN])
+def test_model_of_another_algorithm_is_refused_by_its_name(wrong, tmp_path):
+    make(PAIRS[PERDQN]).save(tmp_path / "model")
+
+    with pytest.raises(ValueError, match="load a model of DQN with DQN or PERDQN"):
+        wrong.load(tmp_path / "model")
+
+
+# Without this package
+
+
+def stacked():
+    return VecFrameStack(DummyVecEnv([lambda: Still(True)]), 3)
+
+
+def with_goals():
+    return DummyVecEnv([lambda: PointReach(discrete=True)])
+
+
+def with_dict():
+    return DummyVecEnv([lambda: Point(True, spaces.Dict({"point": POINT}))])
+
+
+HER = {"policy": "MultiInputPolicy", "replay_buffer_class": PrioritizedHerReplayBuffer}
+N_STEP_DICT = {"policy": "MultiInputPolicy", "n_steps": 3}
+PLAIN = [(kind, None, {}) for kind in PAIRS]
+VARIANTS = [
+    (PERDQN, stacked, {"options": {"n_stack": 3}}),
+    (PERDQN, with_goals, {**HER, "learning_starts": 60, "options": {"n_sampled_goal": 2}}),
+    (PERDQN, with_dict, N_STEP_DICT),
+    (PERDQN, None, {"n_steps": 3, "options": {"storage_dir": "replay"}}),
+    (PERDQN, None, {"options": {"beta": lambda left: 1 - left, "prioritization": Storable}}),
+]
+
+
+class SB3Unpickler(pickle.Unpickler):
+    """Reads only what SB3 itself stores."""
+
+    def find_class(self, module, name):
+        known = "builtins numpy torch gymnasium stable_baselines3 sb3_contrib collections"
+        if module.split(".")[0] not in known.split():
+            raise pickle.UnpicklingError(f"{module}.{name}")
+        return super().find_class(module, name)
+
+
+@pytest.mark.parametrize(("kind", "env", "arguments"), PLAIN + VARIANTS)
+def test_fields_of_sb3_hold_only_what_sb3_knows(kind, env, arguments, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = make(kind, env() if env else None, **arguments).learn(70)
+
+    model.save("model")
+
+    with zipfile.ZipFile("model.zip") as archive:
+        data = json.loads(archive.read("data"))
+    for name, value in data.items():
+        if isinstance(value, dict) and ":serialized:" in value:
+            SB3Unpickler(io.BytesIO(base64.b64decode(value[":serialized:"]))).load()
+        else:
+            assert "sb3_per" not in str(value) or name == "prioritized_replay"
+    loaded = kind.load("model", env=env() if env else None)
+    before, after = vars(model.replay_buffer.options), vars(loaded.replay_buffer.options)
+    for name in before.keys() - {"beta", "prioritization"}:
+        assert before[name] == after[name]
+    left = np.linspace(0, 1, 5)
+    assert [beta_at(before["beta"], x) for x in left] == [beta_at(after["beta"], x) for x in left]
+    assert loaded.n_steps == loaded.replay_buffer.n_steps == model.n_steps
+    assert type(loaded.replay_buffer) is type(model.replay_buffer)
+
+
+WITHOUT_THIS_PACKAGE = """
+import sys
+
+sys.modules["sb3_per"] = None
+for folder in (sys.path[0], ""):
+    sys.path = [place for place in sys.path if place != folder]
+import gymnasium as gym
+from sb3_contrib import QRDQN, TQC, CrossQ
+from stable_baselines3 import DDPG, DQN, SAC, TD3
+from stable_baselines3.common.envs import BitFlippingEnv
+
+for file in sys.argv[1:]:
+    algorithm, _, variant = file.partition("_")
+    env = BitFlippingEnv(n_bits=3) if variant == "goals" else None
+    model = globals()[algorithm].load(file, env=env, device="cpu")
+    assert model.predict(model.observation_space.sample())[0] in model.action_space
+    if env is not None:
+        model.learn(40)
+    model.save(file)
+    print(file, model.num_timesteps, type(model.replay_buffer).__name__)
+"""
 
 
 @pytest.mark.skipif(
     gym.__version__.startswith("0."), reason="gymnasium finds the metadata of the installed package"
 )
-def test_agent_loads_where_sb3_per_is_not_installed(tmp_path):
-    make().learn(40).save(tmp_path / "model")
-    code = (
-        "import sys; sys.modules['sb3_per'] = None; from stable_baselines3 import DQN;"
-        "own = {'replay_buffer_class': None, 'replay_buffer_kwargs': {}};"
-        f"model = DQN.load({str(tmp_path / 'model')!r}, custom_objects=own);"
-        "print(model.num_timesteps, type(model.replay_buffer).__name__)"
-    )
+def test_agents_play_and_learn_where_this_package_is_not_installed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    bits = BitFlippingEnv(n_bits=3)
+    variants = {"goals": (bits, HER), "dict": (with_dict(), N_STEP_DICT)}
+    variants |= {
+        "stacks": (stacked(), {"options": {"n_stack": 3}}),
+        "steps": (None, {"n_steps": 3}),
+    }
+    models = {PAIRS[kind].__name__: make(kind) for kind in PAIRS}
+    models |= {f"DQN_{name}": make(PERDQN, env, **a) for name, (env, a) in variants.items()}
+    for name, model in models.items():
+        model.learn(40).save(name)
 
     run = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True
+        [sys.executable, "-W", "error", "-c", WITHOUT_THIS_PACKAGE, *models],
+        capture_output=True,
+        text=True,
     )
 
-    assert run.stdout == "40 ReplayBuffer\n", run.stderr
+    used = {"DQN_goals": (40, "HerReplayBuffer"), "DQN_dict": (40, "DictReplayBuffer")}
+    used |= {"DQN_steps": (40, "NStepReplayBuffer")}
+    lines = [" ".join(map(str, (n, *used.get(n, (40, "ReplayBuffer"))))) for n in models]
+    assert run.stdout.splitlines() == lines, run.stderr
+    for name, model in models.items():  # which SB3 has saved
+        again = type(model).load(name, env=bits if name == "DQN_goals" else None)
+        assert options_of(again) == options_of(model)
+        assert again.n_steps == model.n_steps
+
+
+def test_value_that_cannot_be_read_loses_only_itself(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    code = "from sb3_per.prioritization.proportional import Proportional\n"
+    code += "def rising(left):\n    return 1 - left\nclass Mine(Proportional):\n    pass\n"
+    (tmp_path / "module_of_mine.py").write_text(code)
+    mine = importlib.import_module("module_of_mine")
+    make(options={"beta": mine.rising, "alpha": 0.3}).save(tmp_path / "rising")
+    make(options={"prioritization": mine.Mine, "alpha": 0.3}).save(tmp_path / "class")
+    (tmp_path / "module_of_mine.py").unlink()
+    del sys.modules["module_of_mine"]
+
+    with pytest.warns(UserWarning, match=r"saved beta cannot .*module_of_mine.*\(0.4, 1.0\)"):
+        loaded = PERDQN.load(tmp_path / "rising", env=Point(True))
+    with pytest.warns(UserWarning, match="saved prioritization .* 'proportional' is used"):
+        other = PERDQN.load(tmp_path / "class")
+
+    assert loaded.replay_buffer.alpha == other.replay_buffer.alpha == 0.3
+    assert loaded.learn(30).replay_buffer.beta > 0.9
+
+
+def test_model_that_only_plays_takes_no_memory_and_makes_no_files(tmp_path):
+    env = Point(space=spaces.Box(-9, 9, (50_000,), np.float32))  # 200 GB for a million
+    options = {"storage_dir": str(tmp_path / "replay")}
+    for name, given in (("memory", None), ("files", options)):
+        make(PERSAC, env, buffer_size=10, options=given).save(tmp_path / name)
+        tracemalloc.start()
+        agent = PERSAC.load(tmp_path / name, env=env, buffer_size=1_000_000)
+        agent.predict(env.observation_space.sample())
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+
+        assert peak < 200e6
+        assert agent.replay_buffer_kwargs["storage_dir"] == (given and given["storage_dir"])
+        assert not (tmp_path / "replay").exists()
+
+
+def test_options_that_load_is_given_change_only_themselves(tmp_path):
+    options = {"prioritization": "rank", "alpha": 0.3, "handle_timeout_termination": False}
+    make(options=options).save(tmp_path / "model")
+
+    moved = PERDQN.load(tmp_path / "model", replay_buffer_kwargs={"storage_dir": "new"})
+    other = PERDQN.load(tmp_path / "model", replay_buffer_kwargs={"prioritization": "lap"})
+
+    assert options_of(moved).items() >= {**options, "storage_dir": "new"}.items()
+    assert other.replay_buffer.alpha == LAP["alpha"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"replay_buffer_class": ReplayBuffer},
+        {"replay_buffer_class": NStepReplayBuffer},
+        {"replay_buffer_kwargs": "PAPER"},
+    ],
+)
+def test_buffers_and_options_that_an_algorithm_cannot_use_are_refused(arguments):
+    name, value = arguments.copy().popitem()
+    with pytest.raises(ValueError, match=f"{name} must .*{getattr(value, '__name__', value)}"):
+        PERDQN("MlpPolicy", "CartPole-v1", **arguments)
 
 
 # Another buffer
@@ -176,7 +352,7 @@ def test_model_takes_the_options_of_another_buffer_but_keeps_its_beta(tmp_path):
     model.save(tmp_path / "model")
     again = PERDQN.load(tmp_path / "model", env=Point(True))
     assert (again.replay_buffer.alpha, again.replay_buffer.n_slots) == (0.7, 100)
-    assert stored_options(again)["beta"] == [0.2, 0.8]
+    assert options_of(again)["beta"] == [0.2, 0.8]
 
 
 @pytest.mark.parametrize("arguments", [{}, {"options": RANK}, {"options": LAP}, {"n_steps": 3}])

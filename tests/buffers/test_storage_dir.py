@@ -75,9 +75,11 @@ def test_batches_are_the_same_as_from_memory(space, options, tmp_path):
     assert buffers[3].storage_dir is None
 
 
-def test_the_space_is_reserved_at_the_start_and_freed_with_the_buffer(tmp_path):
+def test_the_space_is_reserved_by_the_first_transition_and_freed_with_the_buffer(tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     buffer = make(IMAGE, tmp_path, n_rows=1000)
+    assert files_of(tmp_path) == 0
+    fill(buffer, 1)
     assert files_of(tmp_path) >= 2 * buffer.observations.nbytes == 2 * 2000 * 192
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]  # even after a kill
 
@@ -88,15 +90,16 @@ def test_the_space_is_reserved_at_the_start_and_freed_with_the_buffer(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
-def test_a_full_disk_is_an_error_at_the_start(tmp_path, monkeypatch):
+def test_a_full_disk_is_an_error_at_the_first_transition(tmp_path, monkeypatch):
     def fail(descriptor, start, n_bytes):
         if n_bytes > 100_000:
             raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", fail)
 
+    buffer = make(IMAGE, tmp_path, n_rows=1000)
     with pytest.raises(OSError, match="No space left"):
-        make(IMAGE, tmp_path, n_rows=1000)
+        fill(buffer, 1)
     assert [*tmp_path.iterdir()] == []
     assert files_of(tmp_path) == 0
 
@@ -154,10 +157,10 @@ def test_a_buffer_that_needs_more_memory_than_is_free_warns_and_names_what_helps
     monkeypatch.setattr(storage, "psutil", type("", (), {"virtual_memory": Memory}))
 
     for space, options in ((BOX, {}), (DICT, {}), (STACKS, {"n_stack": 4})):
-        with pytest.warns(UserWarning, match="n_stack stores .* storage_dir keeps") as warnings:
-            make(space, **options)
-        assert warnings[0].filename == __file__
-        make(space, tmp_path, **options)  # a warning would be an error
+        add = fill_with_stacks if space is STACKS else fill
+        with pytest.warns(UserWarning, match="n_stack stores .* storage_dir keeps"):
+            add(make(space, **options), 1)
+        add(make(space, tmp_path, **options), 1)  # a warning would be an error
 
 
 def test_a_model_trains_and_saves_checkpoints(tmp_path, monkeypatch):
