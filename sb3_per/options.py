@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from typing_extensions import TypedDict
 
-from sb3_per._utils import require_number, require_one_of, require_whole
+from sb3_per._utils import require_number, require_one_of
 
 Beta = float | Sequence[float] | Callable[[float], float]
 
@@ -104,14 +104,14 @@ class PrioritizationOptions:
         if not isinstance(self.prioritization_kwargs, Mapping | None):
             got = repr(self.prioritization_kwargs)
             raise ValueError(f"prioritization_kwargs must be a dict or None, got {got}")
-        check_beta(self.beta)
+        object.__setattr__(self, "beta", as_beta(self.beta))
         for name in ("alpha", "uniform_share", "demonstration_share"):
             require_number(name, getattr(self, name), 0, 1)
         require_number("demonstration_bonus", self.demonstration_bonus, 0, LARGEST_TD_ERROR)
         for name in ("eps", "initial_priority"):
-            require_number(name, getattr(self, name), SMALLEST, LARGEST_TD_ERROR)
+            require_positive(name, getattr(self, name))
         if self.td_error_clip is not None:  # "loss" needs an algorithm, since a buffer has none
-            require_number("td_error_clip", self.td_error_clip, SMALLEST, LARGEST_TD_ERROR)
+            require_positive("td_error_clip", self.td_error_clip)
         require_one_of("new_priority", self.new_priority, ("max_seen", "max_stored"))
         normalizations = ("batch", "buffer", "mean", "none")
         require_one_of("weight_normalization", self.weight_normalization, normalizations)
@@ -122,10 +122,11 @@ class PrioritizationOptions:
     def _require_exact_weights(self) -> None:
         for name in ("uniform_share", "demonstration_share"):
             if getattr(self, name) > 0 and not self.replacement:
-                rule = (
-                    f"{name} must be 0 with replacement=False, for which no exact weights are known"
+                raise ValueError(
+                    f"replacement=False needs {name}=0, because no exact weights are known for "
+                    f"another one (the algorithm's default, if you set none), got "
+                    f"{getattr(self, name)}"
                 )
-                raise ValueError(f"{rule}, got {getattr(self, name)}")
         if self.demonstration_share > 0 and self.weight_normalization == "buffer":
             raise ValueError("weight_normalization must not be 'buffer' with demonstration_share")
 
@@ -145,25 +146,41 @@ def require_known(names: Iterable[str], known: Iterable[str]) -> None:
             raise ValueError(f"there is no option {name!r}: {hint}")
 
 
-def check_beta(beta: Any) -> None:
-    """Raise ValueError unless ``beta`` is a number, a pair or a function as described above."""
+def require_positive(name: str, value: Any) -> None:
+    """Raise ValueError unless the value is a number above 0 that float32 can hold."""
+    try:
+        require_number(name, value, SMALLEST, LARGEST_TD_ERROR)
+    except ValueError:
+        raise ValueError(f"{name} must be a finite number above 0, got {value!r}") from None
+
+
+def as_beta(beta: Any) -> Beta:
+    """
+    Return beta as a number, a tuple or a function.
+
+    :param beta: One of these, or another sequence: a list, an array, or Hydra's ``ListConfig``.
+    :raises ValueError: for anything else, and numbers out of range.
+    """
     if callable(beta):
-        return
-    if not isinstance(beta, list | tuple):
+        function: Beta = beta
+        return function
+    if np.ndim(beta) == 0:
         require_number("beta", beta, 0, 1)
-        return
+        return float(beta)
     if len(beta) not in (2, 3):
         raise ValueError(f"beta must be (first, last) or (first, last, n_steps), got {beta!r}")
     for value in beta[:2]:
         require_number("beta", value, 0, 1)
-    if len(beta) == 3:
-        require_whole("n_steps of beta", beta[2])
+    for value in beta[2:]:
+        require_number("n_steps of beta", value, 1, np.inf)
+    return tuple(map(float, beta))
 
 
 def beta_at(beta: Beta, progress: float = 0.0, n_steps: int = 0) -> float:
     """
     Return the exponent of the weights at some point of the training.
 
+    :param beta: What ``as_beta`` returns.
     :param progress: How much of the training is done, from 0 to 1.
     :param n_steps: Environment steps of the model so far.
     :raises ValueError: if a function returns a number outside of [0, 1].
@@ -172,7 +189,7 @@ def beta_at(beta: Beta, progress: float = 0.0, n_steps: int = 0) -> float:
         value = beta(1.0 - progress)
         require_number("beta", value, 0, 1)
         return float(value)
-    if not isinstance(beta, list | tuple):
-        return float(beta)  # type: ignore[arg-type]  # not a sequence
+    if isinstance(beta, float):
+        return beta
     done = min(n_steps / beta[2], 1.0) if len(beta) == 3 else progress
     return float(np.interp(done, (0.0, 1.0), beta[:2]))

@@ -61,7 +61,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
     """
 
     # The options of the buffer that hold unless the user chooses others.
-    default_options: ClassVar[Mapping[str, Any]] = PAPER
+    default_options: ClassVar[Mapping[str, Any]] = {**PAPER}  # a copy: users may change PAPER
     # The abs(TD error) at which the algorithm's own loss turns linear; None if it never does.
     huber_threshold: ClassVar[float | None] = None
     # The metrics of gradient steps that are logged as ``train/<name>``.
@@ -107,6 +107,8 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             raise ValueError(f"{rule}, got {self.replay_buffer_kwargs!r}")
         lost = {} if given is None else take_stored_options(self, given)
         kind = resolve_buffer_class(self.replay_buffer_class, self.observation_space)
+        if self.verbose >= 1 and self.replay_buffer_class not in (None, kind):
+            print(f"Using {kind.__name__} in place of {self.replay_buffer_class.__name__}")  # noqa: T201  # as SB3 says what it wraps
         options = self._resolve_options()
         require_fitting_environments(kind, options.get("n_stack", 1), self.env)
         # SB3 does not pass n_steps and gamma to a buffer class that is named, and warns about
@@ -134,6 +136,9 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
 
         :raises ValueError: for options that do not fit the algorithm.
         """
+        if not isinstance(self.replay_buffer_kwargs, Mapping):
+            rule = "replay_buffer_kwargs must be a dict, such as sb3_per.PAPER"
+            raise ValueError(f"{rule}, got {self.replay_buffer_kwargs!r}")
         given = dict(self.replay_buffer_kwargs)
         for name in ("n_steps", "gamma"):
             own = getattr(self, name)
@@ -151,7 +156,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
     def _defaults_of(self, prioritization: Any) -> Mapping[str, Any]:
         if prioritization == self.default_options["prioritization"]:
             return self.default_options
-        return LAP if prioritization == "lap" else PAPER
+        return LAP if prioritization == "lap" else PrioritizedAlgorithm.default_options
 
     def _clip_of_loss(self, prioritization: Any) -> float:
         if prioritization == "lap" or self.huber_threshold is None:
@@ -477,7 +482,7 @@ def resolve_buffer_class(
     if issubclass(named, PrioritizedHerReplayBuffer):
         require_goals(observation_space)
     if not issubclass(named, default) or issubclass(named, PrioritizedDictReplayBuffer) != has_dict:
-        rule = f"replay_buffer_class must be {default.__name__} or a subclass of it"
+        rule = f"replay_buffer_class must be sb3_per.{default.__name__} or a subclass of it"
         raise ValueError(f"{rule} for these observations, got {named}")
     return named
 

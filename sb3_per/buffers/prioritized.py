@@ -87,10 +87,10 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
     :param frames_first: Whether these frames are stacked on the first axis (True) or the last one;
         None to decide by the space. An algorithm passes the axis that its ``VecFrameStack`` uses.
     :param storage_dir: Keep observations in files of this folder, for buffers larger than memory.
-        The files have no names, and are deleted with the buffer. None keeps them in memory.
+        The files have no names, and are deleted with the buffer. A process that is forked shares
+        them, so it must not add transitions. None keeps observations in memory.
     :param info_keys: Keys of the environments' ``infos`` whose values are stored and come back as
-        ``batch.infos[key]``, of shape (B, ...). Shape and type are those of the first value;
-        floats are stored as float32.
+        ``batch.infos[key]``, float32 of shape (B, ...). Every step must have them.
     :param prioritization: ``"proportional"`` (the default): P(i) from abs(TD error)^alpha;
         ``"rank"``: from its rank; ``"lap"``: from max(abs(TD error), threshold)^alpha; or a class
         of your own with the methods of ``sb3_per.prioritization.proportional.Prioritization``.
@@ -455,7 +455,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             "pos": self.pos,
             "full": self.full,
             "beta": self.beta,
-            "infos": {k: [v.shape[2:], str(v.dtype)] for k, v in self.info_arrays.items()},
+            "infos": {key: array.shape[2:] for key, array in self.info_arrays.items()},
             "n_demonstrations": self.n_demonstrations,
         }
         return state if self.frames is None else {**state, **self.frames.state()}
@@ -472,7 +472,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         if not 0 <= self.n_demonstration_rows <= state["pos"] < self.buffer_size:
             raise ValueError(f"pos must be a row of the agent, got {state['pos']}")
         self.pos, self.full, self.beta = state["pos"], bool(state["full"]), state["beta"]
-        self.make_info_arrays({k: np.empty((1, *v[0]), v[1]) for k, v in state["infos"].items()})
+        self.make_info_arrays({k: np.empty((1, *shape)) for k, shape in state["infos"].items()})
         if self.frames is not None:
             self.frames.restore(state)
 

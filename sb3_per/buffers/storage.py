@@ -285,21 +285,18 @@ class SlotReplayBuffer(ReplayBuffer):
         Make the arrays of ``info_keys``; if they are there, check that the values fit.
 
         :param values: The values of some transitions by key, (n, ...) each.
-        :raises ValueError: for values that are not numbers, and other ones than before; nothing has
-            changed then.
+        :raises ValueError: for values that are not numbers, or of another shape than before;
+            nothing has changed then.
         """
         arrays = {}
         for key, value in values.items():
-            dtype, shape = value.dtype, value.shape[1:]
+            shape = self.buffer_size, self.n_envs, *value.shape[1:]
             array = self.info_arrays.get(key)
             if array is None:
-                stored = np.float32 if dtype.kind == "f" else dtype
-                array = np.zeros((self.buffer_size, self.n_envs, *shape), stored)
-            # Floats are stored as float32; a whole number must not wrap around.
-            fits = array.dtype.kind == "f" or np.can_cast(dtype, array.dtype)
-            if dtype.kind not in "biuf" or not fits or array.shape[2:] != shape:
-                rule = f"infos[{key!r}] must be numbers like the first, {array.dtype} of shape "
-                raise ValueError(f"{rule}{array.shape[2:]}, got {dtype} of {shape}")
+                array = np.zeros(shape, np.float32)
+            if value.dtype.kind not in "biuf" or array.shape != shape:
+                rule = f"info_keys: infos[{key!r}] must be numbers of shape {array.shape[2:]}"
+                raise ValueError(f"{rule}, got {value.dtype} of shape {shape[2:]}")
             arrays[key] = array
         self.info_arrays = arrays
 

@@ -120,6 +120,10 @@ def test_subclass_calls_the_constructors_of_all_its_bases(kind):
         make(kind, name="mine", beta=0.5)
 
 
+# SB3's pull request #1622 has a buffer of this name.
+Foreign = type("PrioritizedReplayBuffer", (ReplayBuffer,), {})
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
@@ -127,7 +131,8 @@ def test_subclass_calls_the_constructors_of_all_its_bases(kind):
         ({"options": {"gamma": 0.99}}, "gamma must be given to the algorithm"),
         ({"replay_buffer_class": HerReplayBuffer}, "without goals"),
         ({"replay_buffer_class": PrioritizedDictReplayBuffer}, "PrioritizedReplayBuffer"),
-        ({"replay_buffer_class": type("Other", (ReplayBuffer,), {})}, "PrioritizedReplayBuffer"),
+        ({"replay_buffer_class": Foreign}, r"must be sb3_per\.PrioritizedReplayBuffer"),
+        ({"options": "PAPER"}, "replay_buffer_kwargs must be a dict, .*, got 'PAPER'"),
     ],
 )
 def test_bad_arguments_are_refused(arguments, named):
@@ -147,11 +152,15 @@ class Mine(PrioritizedReplayBuffer):
         (Mine, Mine),
     ],
 )
-def test_buffer_class_is_ours_or_the_users(named, expected):
+def test_buffer_class_is_ours_or_the_users(named, expected, capsys):
     has_dict = issubclass(expected, PrioritizedDictReplayBuffer)
     env, policy = (Line(), "MultiInputPolicy") if has_dict else (Point(True), "MlpPolicy")
 
-    assert type(make(PERDQN, env, policy, replay_buffer_class=named).replay_buffer) is expected
+    model = make(PERDQN, env, policy, replay_buffer_class=named, verbose=1)
+
+    assert type(model.replay_buffer) is expected
+    is_said = f"Using {expected.__name__} in place of" in capsys.readouterr().out
+    assert is_said == (named not in (None, expected))
 
 
 def test_n_steps_and_gamma_reach_the_buffer(recwarn):
@@ -231,6 +240,14 @@ def test_clip_at_the_loss_needs_a_huber_loss_and_other_priorities_than_lap(kind)
     for options in [lap] if kind is PERDQN else [lap, {**PAPER, "td_error_clip": "loss"}]:
         with pytest.raises(ValueError, match="td_error_clip must be a number"):
             make(kind, options=options)
+
+
+def test_users_may_change_the_papers_settings_without_changing_defaults(monkeypatch):
+    monkeypatch.setitem(PAPER, "alpha", 0.9)
+
+    for prioritization in ("proportional", "rank"):
+        assert make(options={"prioritization": prioritization}).replay_buffer.alpha == 0.6
+        assert make(PERSAC, options={"prioritization": prioritization}).replay_buffer.alpha == 0.6
 
 
 # Beta

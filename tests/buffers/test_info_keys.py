@@ -53,35 +53,31 @@ def test_a_batch_has_the_infos_of_its_transitions(n_envs, n_steps):
     rows, envs = np.divmod(batch.slots, n_envs)
     steps = np.where(rows < 4, rows + 10, rows)
     expected = [info(step, env) for step, env in zip(steps, envs, strict=True)]
-    for key, dtype in zip(KEYS, (th.float32, th.bool, th.int64, th.int8), strict=True):
+    for key in KEYS:
         values = np.array([each[key] for each in expected])
-        assert batch.infos[key].dtype == dtype
+        assert batch.infos[key].dtype == th.float32
         assert batch.infos[key].shape == (40, 3 if key == "mask" else 1)
         np.testing.assert_allclose(batch.infos[key].numpy().squeeze(), values, rtol=1e-6)
 
 
-def test_a_float_takes_whole_numbers_after_it():
+@pytest.mark.parametrize("first", [0.5, 1, False])
+def test_numbers_of_all_kinds_may_follow_each_other(first):
     buffer = make(info_keys=["cost"])
-    for cost in (0.5, 1, True):
+    for cost in (first, 0.25, 2, True):
         add(buffer, [{"cost": cost}])
 
-    assert buffer.info_arrays["cost"][:3, 0].tolist() == [0.5, 1, 1]
+    assert buffer.info_arrays["cost"][:4, 0].tolist() == [first, 0.25, 2, 1]
 
 
 @pytest.mark.parametrize(
     "values",
-    [
-        {"mask": [np.ones(2, bool)] * 2},
-        {"cost": [[1.0]] * 2},
-        {"count": [0.5] * 2},
-        {"lives": [300] * 2},
-    ],
+    [{"mask": [np.ones(2, bool)] * 2}, {"cost": [[1.0]] * 2}, {"count": ["three"] * 2}],
 )
-def test_other_values_than_the_first_are_refused_and_change_nothing(values):
+def test_values_of_another_shape_or_kind_are_refused_and_change_nothing(values):
     buffer = filled(3, n_envs=2)
     ((key, (first, second)),) = values.items()
 
-    with pytest.raises(ValueError, match=rf"infos\['{key}'\] must be numbers like the first"):
+    with pytest.raises(ValueError, match=rf"infos\['{key}'\] must be numbers of shape"):
         add(buffer, [{**info(3, 0), key: first}, {**info(3, 1), key: second}])
     with pytest.raises(ValueError, match=r"must have 'cost', got .* from environment 1"):
         add(buffer, [info(3, 0), {"mask": 1}])
@@ -115,7 +111,7 @@ def test_stored_infos_continue(tmp_path):
         expected, found = pickle.loads(pickle.dumps(buffer)).sample(8), again.sample(8)
         assert all(th.equal(expected.infos[key], found.infos[key]) for key in KEYS)
         add(again, [info(14, 0), info(14, 1)])
-        with pytest.raises(ValueError, match="like the first"):
+        with pytest.raises(ValueError, match="numbers of shape"):
             add(again, [{**info(15, env), "mask": 1} for env in range(2)])
 
 

@@ -2,6 +2,7 @@
 
 import inspect
 import pydoc
+from collections import UserList
 from typing import get_type_hints
 
 import numpy as np
@@ -62,7 +63,8 @@ def test_bad_options_are_refused_by_name(name, options):
         make(**options)
 
 
-BAD_BETAS = [1.01, np.nan, "0.4", None, (0.4,), (0.4, 1.1), (0.4, 1, 0), lambda remaining: 2.0]
+BAD_BETAS = [1.01, np.nan, "0.4", None, (0.4,), (0.4, 1.1), (0.4, 1, 0), ["0.4", 1], {"first": 0.4}]
+BAD_BETAS += [lambda remaining: 2.0]
 
 
 @pytest.mark.parametrize("beta", BAD_BETAS)
@@ -92,14 +94,18 @@ def test_a_bad_beta_that_is_set_or_sampled_with_changes_nothing(beta):
         ((0.4, 1.0), [0.4, 0.55, 1.0], [0.4, 0.4]),
         ([0.8, 0.2], [0.8, 0.65, 0.2], [0.8, 0.8]),
         ((0.4, 1.0, 100), [0.4, 0.4, 0.4], [0.7, 1.0]),  # of the steps alone
+        (np.array([0.4, 1.0, 100]), [0.4, 0.4, 0.4], [0.7, 1.0]),
+        (UserList([0.8, 0.2]), [0.8, 0.65, 0.2], [0.8, 0.8]),  # such as Hydra's ListConfig
         (lambda remaining: remaining**2, [1.0, 0.5625, 0.0], [1.0, 1.0]),
     ],
 )
 def test_beta_is_a_number_a_pair_a_triple_or_a_function(beta, at_progress, at_steps):
-    assert [beta_at(beta, progress) for progress in (0, 0.25, 1)] == pytest.approx(at_progress)
-    assert [beta_at(beta, 0, n_steps) for n_steps in (50, 300)] == pytest.approx(at_steps)
-    assert make(beta=beta).beta == at_progress[0]
-    assert make(beta=beta).options.beta == beta
+    buffer = make(beta=beta)
+    found = buffer.options.beta
+
+    assert [beta_at(found, progress) for progress in (0, 0.25, 1)] == pytest.approx(at_progress)
+    assert [beta_at(found, 0, n_steps) for n_steps in (50, 300)] == pytest.approx(at_steps)
+    assert buffer.beta == at_progress[0]
 
 
 OTHER_OPTIONS = {
