@@ -7,6 +7,7 @@ from numbers import Integral, Real
 from typing import Any, TypeVar, cast
 
 import numpy as np
+from numba import njit
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -47,8 +48,6 @@ def kernel(function: Function) -> Function:
     If neither the package's folder nor the user's can be written (as in a container with a
     read-only file system), numba refuses to cache, and every process compiles the function.
     """
-    from numba import njit  # not above: environments need no numba, which takes long to import
-
     try:
         return cast(Function, njit(cache=True, error_model="numpy")(function))
     except RuntimeError:  # "cannot cache function ...: no locator available"

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sb3_per import __version__
+from sb3_per import __version__, zoo
 from sb3_per._utils import install
 
 
@@ -82,8 +82,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _prepare_zoo(name: str) -> None:
     """Register our algorithms; let ``train`` use our YAML file for them."""
-    from sb3_per import zoo  # not above: it imports torch and SB3, for which --help would wait
-
     zoo.register()
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--algo")
@@ -95,8 +93,6 @@ def _prepare_zoo(name: str) -> None:
 
 def configs() -> None:
     """Print the path of the folder that has our YAML files."""
-    from sb3_per import zoo
-
     sys.stdout.write(f"{zoo.config_folder()}\n")
 
 

@@ -22,7 +22,6 @@ from sb3_per.buffers import (
     PrioritizedHerReplayBuffer,
     PrioritizedReplayBuffer,
 )
-from sb3_per.envs import register as register_envs
 
 if TYPE_CHECKING:
     import optuna  # comes with RL-Zoo, which not everyone installs
@@ -57,11 +56,10 @@ _NAMED = (
 
 def register() -> None:
     """
-    Enter our algorithms into RL-Zoo's tables, and our environments into gymnasium's registry.
+    Enter our algorithms into RL-Zoo's tables, and MinAtar's environments into gymnasium's registry.
 
-    MinAtar's environments are registered, too, if MinAtar is installed. A second call changes
-    nothing. RL-Zoo would look for hyperparameters in a file named after the algorithm, so pass it
-    ``config_file("per_dqn")``.
+    A second call changes nothing. RL-Zoo would look for hyperparameters in a file named after the
+    algorithm, so pass it ``config_file("per_dqn")``.
     """
     # Imported here, not above: RL-Zoo patches gymnasium when it is imported, and importing this
     # module must not do that.
@@ -75,7 +73,6 @@ def register() -> None:
     for named in _NAMED:
         # The module in which RL-Zoo evaluates the text of an argument.
         setattr(exp_manager, named.__name__, named)
-    register_envs()
     _register_minatar()
 
 

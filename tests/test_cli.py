@@ -201,7 +201,6 @@ def test_installed_wheel_trains_outside_of_the_checkout(tmp_path):
     assert not [name for name in names if name.startswith(("benchmarks", "tests"))]
     (entry_points,) = (path.read_text() for path in site.glob("*.dist-info/entry_points.txt"))
     assert "sb3-per = sb3_per.cli:main" in entry_points
-    assert "[gymnasium.envs]\nsb3_per = sb3_per.envs:register" in entry_points
 
 
 def test_record_training_needs_ffmpeg(monkeypatch):

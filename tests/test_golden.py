@@ -195,7 +195,7 @@ def results_of_algorithm(case):
         env_name, kwargs["target_update_interval"] = "CartPole-v1", 40
     if "replay_buffer_class" in kwargs:
         kwargs["replay_buffer_class"] = getattr(sb3_per, kwargs["replay_buffer_class"])
-        env_name = "sb3_per.envs:sb3_per/PointReach-v0"
+        env_name = "benchmarks.environments:sb3_per/PointReach-v0"
     network = {"n_quantiles": 10} if name in ("QRDQN", "TQC") else {}
     env = DummyVecEnv([lambda: gym.make(env_name)] * n_envs)
     model = build(f"PER{name}", env, options, **small_model(**network), **kwargs).learn(300)

@@ -20,9 +20,9 @@ from rl_zoo3.exp_manager import ExperimentManager
 from stable_baselines3 import HerReplayBuffer
 from stable_baselines3.common.envs import BitFlippingEnv
 
+import benchmarks.environments  # noqa: F401  # it registers BitFlipping
 from examples import cartpole
 from sb3_per import PAPER, PERDQN, PrioritizedHerReplayBuffer, PrioritizedReplayBuffer, cli, zoo
-from sb3_per.envs import BLIND_CLIFFWALK_6
 
 PATHS = {path.stem: path for path in zoo.config_folder().glob("*.yml")}
 FILES = {name: yaml.safe_load(path.read_text()) for name, path in PATHS.items()}
@@ -146,15 +146,6 @@ def test_section_builds_a_model_and_takes_a_gradient_step(tmp_path, name, sectio
 def test_tuned_section_names_its_options_of_prioritization(name, section):
     """So that tuned values do not change when PERDQN's defaults do."""
     assert FILES[name][section]["replay_buffer_kwargs"].keys() >= PAPER.keys()
-
-
-def test_blind_cliffwalk_is_evaluated_with_its_number_of_states(tmp_path):
-    evaluations = {"n_timesteps": 60, "eval_freq": 30, "n_eval_episodes": 1}
-
-    model, _ = trained(experiment(tmp_path, BLIND_CLIFFWALK_6, **evaluations))
-
-    assert model.observation_space.shape == (6,)
-    assert len(list(tmp_path.rglob("evaluations.npz"))) == 1
 
 
 def test_every_environment_of_rl_zoos_dqn_file_has_a_section():

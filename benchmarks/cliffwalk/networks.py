@@ -9,8 +9,8 @@ from stable_baselines3.common.logger import Logger
 
 from benchmarks.cliffwalk.learner import SOLVED
 from benchmarks.cliffwalk.walk import discount, stored_transitions, true_values
+from benchmarks.environments import BlindCliffwalk, outcome
 from sb3_per import PAPER, PERDQN
-from sb3_per.envs import BlindCliffwalk, outcome
 from sb3_per.prioritization.sum_tree import IntArray
 
 # PERDQN's defaults, spelled out, and two other settings of docs/results/recipes.md.

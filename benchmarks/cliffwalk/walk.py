@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sb3_per.envs import outcome, right_action
+from benchmarks.environments import outcome, right_action
 from sb3_per.prioritization.sum_tree import FloatArray, IntArray
 
 

@@ -24,6 +24,7 @@ from stable_baselines3.common.envs import BitFlippingEnv
 from stable_baselines3.common.save_util import save_to_pkl
 from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
 
+from benchmarks.environments import PointReach
 from sb3_per import (
     PERDQN,
     PERQRDQN,
@@ -33,7 +34,6 @@ from sb3_per import (
     load_buffer,
     save_buffer,
 )
-from sb3_per.envs import PointReach
 from sb3_per.options import LAP, beta_at
 
 POINT = Point().observation_space

@@ -6,7 +6,7 @@ from sb3_per.compare.suite import Suite
 
 # Minutes of training.
 LONG = {"steps": 900_000, "evaluation": {"every": 300_000, "episodes": 2}}
-ENVIRONMENT = "sb3_per.envs:sb3_per/BlindCliffwalk-v0"
+ENVIRONMENT = "benchmarks.environments:sb3_per/BlindCliffwalk-v0"
 VALUES = {
     "name": "small",
     "seeds": 2,

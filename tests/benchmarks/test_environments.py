@@ -1,8 +1,6 @@
-"""BlindCliffwalk and PointReach: their rules, and how gymnasium comes to know them."""
+"""BlindCliffwalk and PointReach: their rules."""
 
 import pickle
-import subprocess
-import sys
 import warnings
 
 import gymnasium as gym
@@ -10,10 +8,8 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 from stable_baselines3.common import env_checker as sb3
-from stable_baselines3.common.env_util import make_vec_env
 
-from sb3_per import envs
-from sb3_per.envs import NOISES, BlindCliffwalk, PointReach
+from benchmarks.environments import NOISES, BlindCliffwalk, PointReach
 
 RIGHT = (0, 1, 0, 1)  # worked out by hand for n = 4
 ENVIRONMENTS = [
@@ -32,7 +28,7 @@ def test_environment_checkers_find_nothing(kind, options):
 
 
 def test_cliffwalk_rewards_the_last_of_all_right_actions():
-    env = gym.make(envs.BLIND_CLIFFWALK, n=4, observations="integer")
+    env = gym.make("sb3_per/BlindCliffwalk-v0", n=4, observations="integer")
     assert env.reset()[0] == 0
 
     steps = [env.step(action)[:4] for action in RIGHT]
@@ -47,7 +43,7 @@ def test_cliffwalk_rewards_the_last_of_all_right_actions():
 
 @pytest.mark.parametrize("state", range(4))
 def test_cliffwalk_ends_at_a_wrong_action(state):
-    env = gym.make(envs.BLIND_CLIFFWALK, n=4, observations="integer")
+    env = gym.make("sb3_per/BlindCliffwalk-v0", n=4, observations="integer")
     env.reset()
     for action in RIGHT[:state]:
         env.step(action)
@@ -128,43 +124,3 @@ def test_point_reach_computes_rewards_of_other_goals():
 def test_cliffwalk_refuses_unknown_names(name, value):
     with pytest.raises(ValueError, match=f"^{name} must be one of .*, got {value!r}$"):
         BlindCliffwalk(**{name: value})
-
-
-@pytest.mark.filterwarnings("ignore:.*not in the possible render_modes")  # gymnasium's
-@pytest.mark.parametrize("env_id", envs.ENTRY_POINTS)
-def test_sb3_makes_every_registered_environment(env_id):
-    make_vec_env(env_id).reset()  # with render_mode="rgb_array"
-
-
-def in_a_fresh_process(code):
-    code = f"import warnings; warnings.simplefilter('error', UserWarning); {code}"
-    return subprocess.run([sys.executable, "-c", code], check=True, text=True, stdout=-1).stdout
-
-
-@pytest.mark.parametrize("first", ["gymnasium", "stable_baselines3", "sb3_per", "sb3_per.envs"])
-def test_gym_make_finds_the_environment_whatever_is_imported_first(first):
-    # Before 1.0, gymnasium finds plugins by itself.
-    prefix = "" if gym.__version__ < "1" else "sb3_per.envs:"
-
-    in_a_fresh_process(
-        f"import {first}, gymnasium; gymnasium.make('{prefix}{envs.BLIND_CLIFFWALK}')"
-    )
-
-
-def test_environments_need_neither_torch_nor_numba():
-    """Gymnasium before 1.0 imports them in every program."""
-    code = "import sb3_per.envs, sys; print(*{'torch', 'numba'} & {*sys.modules})"
-
-    assert in_a_fresh_process(code) == "\n"
-
-
-def test_package_has_its_public_names():
-    code = (
-        "import sb3_per; assert {*sb3_per.__all__} <= {*dir(sb3_per)};"
-        "from sb3_per import *; PrioritizedReplayBuffer;"
-        "print(sb3_per.algorithms.dqn.PERDQN is PERDQN)"
-    )
-
-    assert in_a_fresh_process(code) == "True\n"
-    with pytest.raises(ImportError, match="cannot import name 'PERPPO'"):
-        from sb3_per import PERPPO  # noqa: F401  # it has to fail

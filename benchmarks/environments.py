@@ -1,42 +1,9 @@
 """
-Environments to try prioritized replay on: BlindCliffwalk (Schaul et al. 2016) and tasks with goals.
+Small environments of our own: BlindCliffwalk (Schaul et al. 2016) and a sparse task with goals.
 
-Importing this module registers them, so ``gym.make("sb3_per.envs:sb3_per/BlindCliffwalk-v0")``
-works.
+``gym.make("benchmarks.environments:sb3_per/BlindCliffwalk-v0")`` imports this module, which
+registers them, and SB3's BitFlippingEnv.
 """
-
-BLIND_CLIFFWALK = "sb3_per/BlindCliffwalk-v0"
-BLIND_CLIFFWALK_6 = "sb3_per/BlindCliffwalk6-v0"
-POINT_REACH = "sb3_per/PointReach-v0"
-BIT_FLIPPING = "sb3_per/BitFlipping-v0"
-
-ENTRY_POINTS = {
-    BLIND_CLIFFWALK: "sb3_per.envs:BlindCliffwalk",
-    BLIND_CLIFFWALK_6: "sb3_per.envs:BlindCliffwalk",
-    POINT_REACH: "sb3_per.envs:PointReach",
-    # SB3 does not register it.
-    BIT_FLIPPING: "stable_baselines3.common.envs:BitFlippingEnv",
-}
-# RL-Zoo does not evaluate with the `env_kwargs` of a YAML file, so names stand for them.
-KWARGS = {BLIND_CLIFFWALK_6: {"n": 6}}
-
-
-# Above the imports: if this module is imported before gymnasium, gymnasium before 1.0 looks for
-# this function while the module is half imported.
-# ruff: noqa: E402
-def register() -> None:
-    """
-    Enter our environments, and SB3's BitFlippingEnv, into gymnasium's registry.
-
-    A second call changes nothing. Gymnasium before 1.0 calls this function in the middle of its own
-    import (a plugin entry point). Later versions have no plugins: importing this module calls it.
-    """
-    from gymnasium.envs.registration import register, registry
-
-    for name, entry_point in ENTRY_POINTS.items():
-        if name not in registry:
-            register(name, entry_point=entry_point, kwargs=KWARGS.get(name, {}))
-
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -205,4 +172,9 @@ class PointReach(gym.Env[Observation, Any]):
         }
 
 
-register()
+for name, entry_point in {
+    "BlindCliffwalk": "benchmarks.environments:BlindCliffwalk",
+    "PointReach": "benchmarks.environments:PointReach",
+    "BitFlipping": "stable_baselines3.common.envs:BitFlippingEnv",  # SB3 does not register it
+}.items():
+    gym.register(f"sb3_per/{name}-v0", entry_point=entry_point)
