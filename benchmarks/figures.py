@@ -50,8 +50,8 @@ def main(*names: str) -> None:
         if not names or name in names:
             results = read(RESULTS / f"{name}{PACKED}")
             titles = {
-                each: TITLES.get(each, each.rpartition("/")[2])
-                for each in results.suite.environments
+                name: TITLES.get(name, name.rpartition("/")[2])
+                for name in results.suite.environments
             }
             write_figure(results, PAGES / f"{name}.svg", variants, titles)
     for name, draw in ROWS.items():

@@ -37,7 +37,7 @@ def main(seed: int = 0, variant: str = "proportional", steps: int = 50_000) -> t
     callback = EvalCallback(eval_env, best_model_save_path=str(BEST), **schedule)
     model.learn(steps, callback=callback, progress_bar=True)
     best_model = PERDQN.load(BEST / "best_model", device="cpu")
-    last, best = (evaluate_policy(each, test_env, 100)[0] for each in (model, best_model))
+    last, best = (evaluate_policy(policy, test_env, 100)[0] for policy in (model, best_model))
     print(f"{variant}, seed {seed}: mean return {last:.1f}, best policy {best:.1f} (100 episodes)")
     print(f"The best policy is {BEST / 'best_model.zip'}. To watch it: make watch")
     return last, best

@@ -28,7 +28,7 @@ def main(total_timesteps: int = 6000, n_bits: int = 10, seed: int = 0) -> float:
     model.learn(total_timesteps)
     # An episode's return is minus the number of steps that did not reach the goal.
     returns, _ = evaluate_policy(model, env, n_eval_episodes=50, return_episode_rewards=True)
-    solved = sum(each > -n_bits for each in returns) / len(returns)
+    solved = sum(episode_return > -n_bits for episode_return in returns) / len(returns)
     print(f"all {n_bits} bits set in {solved:.0%} of {len(returns)} episodes")
     return solved
 

@@ -8,7 +8,7 @@ pytest.importorskip("minigrid")
 from examples import demonstrations  # it needs minigrid
 
 
-def test_the_planner_reaches_every_goal_and_the_agent_learns_from_it(capsys, monkeypatch):
+def test_agent_learns_from_the_planner(capsys, monkeypatch):
     found = demonstrations.episodes_of_the_planner(5, seed=0)
 
     assert found["terminations"].sum() == 5
@@ -20,7 +20,7 @@ def test_the_planner_reaches_every_goal_and_the_agent_learns_from_it(capsys, mon
     assert "demonstrations: 50% reach the goal" in capsys.readouterr().out
 
 
-def test_a_view_has_one_object_one_color_and_one_state_in_each_cell():
+def test_view_has_one_object_in_each_cell():
     env = demonstrations.make(0)
     view, _ = env.reset(seed=0)
 

@@ -51,7 +51,7 @@ def test_programs_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch)
 def commands(block: str) -> list[list[str]]:
     """Return the words of each command of a block of shell code."""
     lines = block.replace("\\\n", " ").splitlines()
-    return [shlex.split(each, comments=True) for each in lines if each.strip()]
+    return [shlex.split(line, comments=True) for line in lines if line.strip()]
 
 
 @cache
@@ -83,7 +83,7 @@ def require_known(words: list[str]) -> None:
     elif words[:2] == ["pip", "install"]:
         extras = re.findall(r"\[(.*)\]", words[-1])
         project = (ROOT / "pyproject.toml").read_text()
-        assert all(f"\n{name} = [" in project for each in extras for name in each.split(","))
+        assert all(f"\n{name} = [" in project for extra in extras for name in extra.split(","))
     elif words[:2] == ["python", "-m"]:
         assert find_spec(words[2]) is not None
     else:

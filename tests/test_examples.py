@@ -27,7 +27,7 @@ def own_folder(tmp_path, monkeypatch):
 
 
 @QUIET
-def test_cartpole_evaluates_the_last_policy_and_keeps_the_best(capsys, tmp_path):
+def test_cartpole_keeps_the_best_policy(capsys, tmp_path):
     last, best = cartpole.main(steps=1500)
 
     assert f"mean return {last:.1f}, best policy {best:.1f}" in capsys.readouterr().out

@@ -219,9 +219,9 @@ def machine():
 @pytest.fixture(scope="module")
 def golden():
     """The stored digests; on another machine, the tests are skipped."""
-    stored, here = json.loads(FILE.read_text()), machine()
-    if stored["machine"] != here:
-        pytest.skip(f"the digests hold for {stored['machine']}, and this machine is {here}")
+    stored, current = json.loads(FILE.read_text()), machine()
+    if stored["machine"] != current:
+        pytest.skip(f"the digests hold for {stored['machine']}, and this machine is {current}")
     return stored["digests"]
 
 
@@ -236,7 +236,7 @@ SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ALGORITHMS]
 
 
 @pytest.mark.parametrize("name", [*BUFFERS, *SLOW])
-def test_a_seed_gives_the_same_results_as_before(golden, name):
+def test_seed_gives_the_same_results_as_before(golden, name):
     assert digest(CASES[name]()) == golden[name]
 
 

@@ -132,14 +132,14 @@ def test_hindsight_replay_trains_from_a_yaml_file(tmp_path):
 @pytest.mark.filterwarnings("ignore:10 batches were sampled")  # as dqn_per_buffer.yml says
 @pytest.mark.parametrize(("name", "section"), SECTIONS)
 def test_section_builds_a_model_and_takes_a_gradient_step(tmp_path, name, section):
-    own = FILES[name][section]
-    options = {"config": str(PATHS[name]), "n_timesteps": own.get("train_freq", 4) + 1}
+    settings = FILES[name][section]
+    options = {"config": str(PATHS[name]), "n_timesteps": settings.get("train_freq", 4) + 1}
     options["algorithm"] = "dqn" if name.startswith("dqn") else "per_dqn"
 
     model, used = trained(experiment(tmp_path, STAND_INS.get(section, section), **options))
 
     assert isinstance(model.replay_buffer, PrioritizedReplayBuffer) == (name != "dqn")
-    assert used == own | {"learning_starts": 0, "buffer_size": 1000}
+    assert used == settings | {"learning_starts": 0, "buffer_size": 1000}
 
 
 @pytest.mark.parametrize(("name", "section"), TUNED)
@@ -179,10 +179,10 @@ def test_example_and_yaml_file_have_the_same_settings(variant):
     )
     rate = float(section.pop("learning_rate").removeprefix("lin_"))
     options = section.pop("replay_buffer_kwargs")
-    gamma, own = cartpole.VARIANTS[variant]
+    gamma, others = cartpole.VARIANTS[variant]
     settings = {**cartpole.SETTINGS, "policy": "MlpPolicy", "gamma": gamma, "n_timesteps": 50_000}
 
-    assert options == {**cartpole.REPLAY, **own}
+    assert options == {**cartpole.REPLAY, **others}
     assert rate == settings.pop("learning_rate")(1.0)
     assert section == settings
 

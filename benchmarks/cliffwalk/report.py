@@ -58,9 +58,9 @@ def medians(runs: pd.DataFrame, learner: str) -> pd.DataFrame:
 
     :return: A row for each method and n.
     """
-    own = runs[runs["learner"] == learner]
-    updates = own["updates"].astype(float).where(own["solved"], np.inf)
-    return updates.groupby([own["method"], own["n"]]).agg(["median", "min", "max"])
+    chosen = runs[runs["learner"] == learner]
+    updates = chosen["updates"].astype(float).where(chosen["solved"], np.inf)
+    return updates.groupby([chosen["method"], chosen["n"]]).agg(["median", "min", "max"])
 
 
 def table(runs: pd.DataFrame, learner: str) -> str:

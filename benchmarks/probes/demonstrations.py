@@ -62,14 +62,14 @@ def main(steps: int, seeds: int, jobs: int) -> None:
     done = {(row["variant"], row["seed"]) for row in rows}
     left = [(name, seed) for name in VARIANTS for seed in range(seeds) if (name, seed) not in done]
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-        for each in as_completed([pool.submit(run, *which, steps) for which in left]):
-            rows.append(each.result())
+        for future in as_completed([pool.submit(run, *which, steps) for which in left]):
+            rows.append(future.result())
             print(json.dumps(rows[-1]), flush=True)
             lines = sorted(json.dumps(row) + "\n" for row in rows)
             RESULTS.write_bytes(gzip.compress("".join(lines).encode(), mtime=0))
     for name in VARIANTS:
         found = [row["success"] for row in rows if row["variant"] == name]
-        print(f"| {name} | {np.mean(found):.0%} | {', '.join(f'{each:.0%}' for each in found)} |")
+        print(f"| {name} | {np.mean(found):.0%} | {', '.join(f'{share:.0%}' for share in found)} |")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ def main(environment: str, suite: str = SUITE, variant: str = "paper") -> np.nda
     """Return the means of ``METRICS`` over each fifth of the gradient steps, shape (5, 2)."""
     # A seed that the suite does not have.
     runs = runs_of(load(Path(suite)).model_copy(update={"first_seed": 99, "seeds": 1}))
-    run = next(each for each in runs if each[:2] == (variant, environment))
+    run = next(run for run in runs if run[:2] == (variant, environment))
     rows: list[list[float]] = []
 
     def note(model: Any) -> bool:

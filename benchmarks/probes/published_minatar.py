@@ -36,9 +36,9 @@ def main(path: str) -> None:
             finals, areas = [], []
             for method in METHODS:
                 of_method = [curves[game, method] for game in chosen]
-                finals.append([means_of_last(N_FINAL, each) for each in of_method])
-                areas.append([means_of_last(0, each) for each in of_method])
-            dqn, per = (f"{np.mean(np.concatenate(each)):.1f}" for each in finals)
+                finals.append([means_of_last(N_FINAL, returns) for returns in of_method])
+                areas.append([means_of_last(0, returns) for returns in of_method])
+            dqn, per = (f"{np.mean(np.concatenate(returns)):.1f}" for returns in finals)
             final, area = improvement(finals[1], finals[0]), improvement(areas[1], areas[0])
             print(f"| {name} | {dqn} | {per} | {as_text(final, 2)} | {as_text(area, 2)} |")
         print()

@@ -30,7 +30,7 @@ def main(prioritization: str, n_transitions: int = 1_000_000) -> None:
         buffer.add(observations, observations, zeros, zeros, zeros, [{}] * N_ENVS)
 
     arrays = (buffer.observations, buffer.next_observations, buffer.actions, buffer.rewards)
-    size = sum(each.nbytes for each in (*arrays, buffer.dones, buffer.timeouts))
+    size = sum(array.nbytes for array in (*arrays, buffer.dones, buffer.timeouts))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "buffer.npz")
         for action, kept in (

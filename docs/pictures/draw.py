@@ -100,14 +100,14 @@ def probabilities(alpha: float, share: float = 0.0) -> list[float]:
 
 def weights(alpha: float, beta: float) -> list[float]:
     """Return the weights of the five TD errors, divided by the largest."""
-    raw = [(len(TD_ERRORS) * each) ** -beta for each in probabilities(alpha)]
-    return [each / max(raw) for each in raw]
+    raw = [(len(TD_ERRORS) * probability) ** -beta for probability in probabilities(alpha)]
+    return [weight / max(raw) for weight in raw]
 
 
 def five_bars(alt: str, y_label: str, series: dict[str, Sequence[float]]) -> str:
     """Return bars for the five TD errors."""
     return bars(
-        alt, y_label, series, [str(each) for each in TD_ERRORS], "abs(TD error) of a transition"
+        alt, y_label, series, [str(error) for error in TD_ERRORS], "abs(TD error) of a transition"
     )
 
 
@@ -137,7 +137,7 @@ def sum_tree() -> str:
     for x, y, total, used in nodes.values():
         parts.append(box(x - 28, y - 18, 56, 36, ORANGE if used else BLUE, 0.35))
         parts.append(text(x, y + 5, total))
-    parts += [text(each, 228, f"slot {i}") for i, each in enumerate((65, 165, 255, 355))]
+    parts += [text(x, 228, f"slot {i}") for i, x in enumerate((65, 165, 255, 355))]
     parts.append(text(248, 40, "mass 5.2 of 10", "start"))
     parts.append(text(340, 110, "5.2 - 4 = 1.2", "start", 'font-size="12"'))
     parts.append(text(340, 126, "of 6", "start", 'font-size="12"'))
@@ -192,7 +192,7 @@ def staleness() -> str:
     """Return a TD error that moves, and the priority, which follows only when it is sampled."""
     left, bottom, wide = 20, 200, 380
     errors = [0.55, 0.9, 1.25, 1.1, 0.7, 0.35, 0.3, 0.45, 0.8, 1.0, 0.85]
-    points = [(left + wide * i / 10, bottom - 120 * each) for i, each in enumerate(errors)]
+    points = [(left + wide * i / 10, bottom - 120 * error) for i, error in enumerate(errors)]
     parts = [line(left, bottom, left + wide, bottom), curve(points, BLUE)]
     stairs, height = [(points[0][0], points[0][1])], points[0][1]
     for i in (3, 6, 9):

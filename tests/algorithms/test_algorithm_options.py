@@ -30,7 +30,7 @@ from sb3_per.algorithms.critics import PrioritizedCriticAlgorithm
 
 
 @ALL
-def test_signature_and_help_show_the_arguments_of_the_base(kind):
+def test_signature_is_that_of_the_base(kind):
     ours, theirs = (dict(inspect.signature(one).parameters) for one in (kind, PAIRS[kind]))
 
     assert ours.pop("double_q", None) is None or kind is PERDQN
@@ -227,7 +227,7 @@ def test_another_prioritization_has_defaults_of_its_own(kind):
 
 
 @ALL
-def test_lap_brings_its_huber_loss_and_other_priorities_have_the_bases(kind):
+def test_loss_threshold_follows_the_prioritization(kind):
     lap = {"prioritization": "lap", "prioritization_kwargs": {"threshold": 0.5}}
 
     assert make(kind, options=PAPER).loss_threshold == (1.0 if kind is PERDQN else None)
@@ -235,7 +235,7 @@ def test_lap_brings_its_huber_loss_and_other_priorities_have_the_bases(kind):
 
 
 @ALL
-def test_clip_at_the_loss_needs_a_huber_loss_and_other_priorities_than_lap(kind):
+def test_clip_at_the_loss_needs_a_huber_loss(kind):
     lap = {"prioritization": "lap", "td_error_clip": "loss"}
     for options in [lap] if kind is PERDQN else [lap, {**PAPER, "td_error_clip": "loss"}]:
         with pytest.raises(ValueError, match="td_error_clip must be a number"):

@@ -104,16 +104,16 @@ CASES += [
 
 
 @pytest.mark.parametrize(("kind", "options", "threshold"), CASES)
-def test_gradient_is_that_of_an_explicitlyweighted_loss(kind, options, threshold, monkeypatch):
+def test_gradient_is_that_of_an_explicitly_weighted_loss(kind, options, threshold, monkeypatch):
     ours, theirs = ready(make(kind, options=options)), ready(make(PAIRS[kind]))
     batch = share_a_weighted_batch(ours, theirs, monkeypatch)
-    own = gradients_of_one_step(ours, monkeypatch)
+    found = gradients_of_one_step(ours, monkeypatch)
     replace_loss(kind, explicit_loss(kind, batch.weights, threshold), monkeypatch)
 
     explicit = gradients_of_one_step(theirs, monkeypatch)
 
-    assert len(own) == len(explicit) > 3
-    th.testing.assert_close(own, explicit, rtol=1e-5, atol=1e-6)
+    assert len(found) == len(explicit) > 3
+    th.testing.assert_close(found, explicit, rtol=1e-5, atol=1e-6)
     if threshold is not None:  # both parts of the Huber loss were needed
         assert 0 < logged(ours)["train/linear_loss_share"] < 1
 
@@ -235,7 +235,7 @@ def test_td_errors_by_hand(kind, monkeypatch):
 
 
 @ALL
-def test_td_errors_that_are_not_finite_stop_training_before_the_network_is_spoiled(kind):
+def test_td_error_that_is_not_finite_leaves_the_network_intact(kind):
     model = ready(make(kind))
     model.replay_buffer.rewards[:] = np.nan
     before = [parameter.clone() for parameter in model.policy.parameters()]

@@ -138,7 +138,7 @@ def test_seed_decides_the_run():
 
 
 @pytest.mark.parametrize("kind", [DQN, SAC])
-def test_algorithms_of_sb3_may_use_the_buffer_and_warn_once(kind):
+def test_sb3_algorithm_with_the_buffer_warns_once(kind):
     env = Point(True) if kind is DQN else gym.make("Pendulum-v1")
 
     with pytest.warns(UserWarning, match="algorithm of sb3_per") as caught:
@@ -170,7 +170,7 @@ class FirstOfTwoBatches(PrioritizedReplayBuffer):
 def test_algorithm_learns_with_the_batch_of_an_overridden_sample(kind):
     model = ready(make(kind, replay_buffer_class=WithoutWeights))
     critic = model.q_net if kind is PERDQN else model.critic
-    before = [each.clone() for each in critic.parameters()]
+    before = [parameter.clone() for parameter in critic.parameters()]
     model.train(5, 16)
     assert all_equal(before, critic.parameters())
 

@@ -321,7 +321,7 @@ def test_options_that_load_is_given_change_only_themselves(tmp_path):
         {"replay_buffer_kwargs": "PAPER"},
     ],
 )
-def test_buffers_and_options_that_an_algorithm_cannot_use_are_refused(arguments):
+def test_unusable_buffers_are_refused(arguments):
     name, value = arguments.copy().popitem()
     with pytest.raises(ValueError, match=f"{name} must .*{getattr(value, '__name__', value)}"):
         PERDQN("MlpPolicy", "CartPole-v1", **arguments)
@@ -396,7 +396,7 @@ def test_another_prioritization_brings_its_loss_and_its_beta(options, threshold,
         (PrioritizedReplayBuffer(10, POINT, spaces.Discrete(3), "cpu", n_steps=3), "n_steps"),
     ],
 )
-def test_buffer_that_does_not_fit_is_refused_and_the_model_keeps_its_own(buffer, named, tmp_path):
+def test_buffer_that_does_not_fit_is_refused(buffer, named, tmp_path):
     save_to_pkl(tmp_path / "buffer.pkl", buffer)
     model = make()
     own, options = model.replay_buffer, dict(model.replay_buffer_kwargs)
@@ -490,7 +490,7 @@ def test_hindsight_buffer_gives_way_to_a_plain_one(tmp_path):
     assert type(loaded.replay_buffer) is type(plain)
 
 
-def test_hindsight_buffers_that_are_exchanged_do_not_join_two_episodes():
+def test_exchanged_hindsight_buffer_does_not_join_two_episodes():
     env = DummyVecEnv([lambda: PointReach(discrete=True)])
     model = make(
         env=env,

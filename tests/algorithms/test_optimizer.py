@@ -14,16 +14,16 @@ def adam_of(model):
 
 
 @pytest.mark.parametrize("kind", [th.optim.Adam, th.optim.AdamW])
-def test_adam_is_fused_and_policy_kwargs_stay_as_given(kind, tmp_path):
+def test_adam_is_fused(kind, tmp_path):
     given = {"optimizer_class": kind, "optimizer_kwargs": {"eps": 1e-5}, "net_arch": [16]}
     model = make(policy_kwargs=given).learn(40)
     model.save(tmp_path / "model.zip")
     # SB3 refuses to load a model with other policy_kwargs than those that it was saved with.
     loaded = PERDQN.load(tmp_path / "model.zip", env=model.get_env(), policy_kwargs=given)
 
-    for each in (model, loaded.learn(40)):
-        assert (adam_of(each)["fused"], adam_of(each)["eps"]) == (True, 1e-5)
-        assert each.policy_kwargs == given
+    for trained in (model, loaded.learn(40)):
+        assert (adam_of(trained)["fused"], adam_of(trained)["eps"]) == (True, 1e-5)
+        assert trained.policy_kwargs == given
 
 
 @pytest.mark.parametrize(
@@ -49,13 +49,13 @@ def test_adam_continues_from_the_state_of_dqn(tmp_path):
     model = make(DQN).learn(60)
     model.save(tmp_path / "model")
     loaded = PERDQN.load(tmp_path / "model", env=model.get_env())
-    for each in (model, loaded):
-        for parameter in each.q_net.parameters():
+    for trained in (model, loaded):
+        for parameter in trained.q_net.parameters():
             parameter.grad = th.ones_like(parameter)
-        each.policy.optimizer.step()
+        trained.policy.optimizer.step()
 
-    for own, other in zip(loaded.q_net.parameters(), model.q_net.parameters(), strict=True):
-        th.testing.assert_close(own, other, rtol=1e-6, atol=1e-7)
+    for found, expected in zip(loaded.q_net.parameters(), model.q_net.parameters(), strict=True):
+        th.testing.assert_close(found, expected, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-6, 0.3, 0.55, 3.0, 1e9, 1e30])
@@ -63,13 +63,13 @@ def test_adam_continues_from_the_state_of_dqn(tmp_path):
 def test_gradients_are_clipped_as_by_torch(scale, value_of_one):
     ours, torchs = ([th.nn.Parameter(th.ones(n)) for n in (231, 33, 99, 3)] for _ in range(2))
     th.manual_seed(0)
-    for own, other in zip(ours[:3], torchs[:3], strict=True):  # the last has no gradient
-        gradient = scale * th.randn_like(own)
+    for parameter, other in zip(ours[:3], torchs[:3], strict=True):  # the last has no gradient
+        gradient = scale * th.randn_like(parameter)
         gradient[5] = value_of_one
-        own.grad, other.grad = gradient, gradient.clone()
+        parameter.grad, other.grad = gradient, gradient.clone()
 
     clip_gradients(ours, 10)
     th.nn.utils.clip_grad_norm_(torchs, 10)
 
-    for own, other in zip(ours[:3], torchs[:3], strict=True):
-        th.testing.assert_close(own.grad, other.grad, rtol=1e-6, atol=0, equal_nan=True)
+    for parameter, other in zip(ours[:3], torchs[:3], strict=True):
+        th.testing.assert_close(parameter.grad, other.grad, rtol=1e-6, atol=0, equal_nan=True)

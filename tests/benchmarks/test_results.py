@@ -54,7 +54,7 @@ def rows_of(name):
     return table(made.suite, table_of_runs(made))
 
 
-def test_results_are_complete_and_have_a_suite_and_a_page():
+def test_results_have_a_suite_and_a_page():
     # A suite is committed before its first run.
     assert {path.stem for path in SUITES.glob("*.yml")} >= {*PAGES}
     for name in PAGES:
@@ -65,9 +65,9 @@ def test_results_are_complete_and_have_a_suite_and_a_page():
 def test_probabilities_of_improvement_are_those_of_the_page(name):
     rows, text = rows_of(name), page(PAGES[name])
 
-    own = rows[(rows["environment"] == "all") & (rows["P final"] != "")]
-    assert len(own) >= 1
-    for _, row in own[~own["variant"].str.contains(" over ")].iterrows():
+    found = rows[(rows["environment"] == "all") & (rows["P final"] != "")]
+    assert len(found) >= 1
+    for _, row in found[~found["variant"].str.contains(" over ")].iterrows():
         assert row["P final"] in text
         assert row["P area"] in text
 
@@ -196,7 +196,7 @@ def test_every_figure_is_drawn_and_shown():
     assert not shown
 
 
-def test_a_figure_is_that_of_the_page(tmp_path, monkeypatch):
+def test_figure_is_that_of_the_page(tmp_path, monkeypatch):
     for name in ("README", "PAGES"):
         monkeypatch.setattr(figures, name, tmp_path / getattr(figures, name).name)
     monkeypatch.chdir(ROOT)

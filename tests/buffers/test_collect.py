@@ -12,7 +12,7 @@ from sb3_per import PERDQN, PERSAC, collect
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # it wants an author and a permalink
-def test_a_minari_dataset_is_a_source(tmp_path, monkeypatch):
+def test_minari_dataset_is_a_source(tmp_path, monkeypatch):
     minari = pytest.importorskip("minari")
     from minari.data_collector import EpisodeBuffer
 
@@ -152,7 +152,7 @@ def test_collect_refuses_environments_without_the_normalization_of_a_model(env):
     assert len(collect(model, model.get_env(), 3)["rewards"]) == 3
 
 
-def test_a_model_scales_continuous_actions_of_the_environment_and_not_those_of_a_buffer():
+def test_model_scales_actions_of_the_environment():
     env = Counter(action_space=spaces.Box(np.float32([0, -2]), np.float32([10, 2])))
     found = collect(Constant(np.float32([5, 2])), env, 3)
     model = PERSAC("MlpPolicy", env, buffer_size=20, device="cpu")
@@ -171,7 +171,7 @@ def test_a_model_scales_continuous_actions_of_the_environment_and_not_those_of_a
         PERSAC("MlpPolicy", env, buffer_size=20, device="cpu").add_demonstrations(one_action)
 
 
-def test_a_model_transposes_images_as_sb3_does():
+def test_model_transposes_images_as_sb3_does():
     env = Counter(shape=(36, 40, 3))
     model = PERDQN("CnnPolicy", env, buffer_size=20, device="cpu")
 
@@ -180,7 +180,7 @@ def test_a_model_transposes_images_as_sb3_does():
     assert np.array_equal(model.replay_buffer.observations[0, 0], env.first.transpose(2, 0, 1))
 
 
-def test_a_model_takes_images_that_its_environment_has_transposed():
+def test_model_takes_images_that_its_environment_has_transposed():
     env = Counter(shape=(36, 40, 3))
     model = PERDQN("CnnPolicy", env, buffer_size=20, device="cpu")
 

@@ -103,9 +103,7 @@ def n_step_transition(steps, i, n_steps=4):
 @pytest.mark.parametrize("n_envs", [1, 3])
 @pytest.mark.parametrize("n", [6, 8])
 @pytest.mark.parametrize("n_agent_rows", [0, 3, 7, 40])
-def test_n_step_returns_stay_within_demonstrations_and_within_the_agents_rows(
-    n_envs, n, n_agent_rows
-):
+def test_n_step_returns_stay_within_demonstrations(n_envs, n, n_agent_rows):
     buffer = make(12, n_envs, n_steps=4, gamma=GAMMA)
     buffer.add_demonstrations(demonstrations(n, ends=[2], cuts=[4]))
     cuts, ends = [(step, 0) for step in range(3, 99, 5)], [(s, n_envs - 1) for s in range(1, 99, 7)]
@@ -196,7 +194,7 @@ def test_weights_use_the_probability_under_the_mixture(share):
     np.testing.assert_allclose(weights, expected, rtol=1e-6)
 
 
-def test_the_share_of_each_batch_comes_from_demonstrations():
+def test_share_of_each_batch_comes_from_demonstrations():
     buffer = make(demonstration_share=0.25, alpha=1.0)
     buffer.add_demonstrations(demonstrations(4))
     assert (buffer.sample(8).slots < 4).all()  # the agent has no transitions yet
@@ -210,7 +208,7 @@ def test_the_share_of_each_batch_comes_from_demonstrations():
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_the_bonus_is_added_to_the_td_errors_of_demonstrations(sign):
+def test_bonus_is_added_to_the_td_errors_of_demonstrations(sign):
     buffer = with_td_errors(share=0.0, demonstration_bonus=2.0)
 
     buffer.update_priorities(np.arange(10), sign * TD_ERRORS)
@@ -223,7 +221,7 @@ def test_the_bonus_is_added_to_the_td_errors_of_demonstrations(sign):
 
 
 @pytest.mark.parametrize("n_envs", [1, 3])
-def test_a_stored_buffer_samples_the_same_next_batch_and_keeps_its_demonstrations(n_envs, tmp_path):
+def test_stored_buffer_keeps_its_demonstrations(n_envs, tmp_path):
     options = {"demonstration_share": 0.3, "demonstration_bonus": 0.5, "uniform_share": 0.2}
     buffer = make(8, n_envs, DICT, **options)
     buffer.add_demonstrations(demonstrations(7, DICT))
@@ -288,7 +286,7 @@ def test_sb3_buffers_are_sources(
     assert np.allclose(buffer.rewards[: len(rewards), 0], rewards)
 
 
-def test_several_sources_follow_each_other_and_an_episode_ends_between_them():
+def test_episode_ends_between_two_sources():
     buffer = make(20, n_steps=3, gamma=1.0)
     buffer.add_demonstrations(demonstrations(3), sb3_buffer(5, 4), demonstrations(2))
 
@@ -360,7 +358,7 @@ def test_demonstrations_come_first_and_in_one_call():
         make(30).add_demonstrations(buffer)
 
 
-def test_what_demonstrations_do_not_work_with_is_refused():
+def test_buffers_that_cannot_hold_demonstrations_refuse_them():
     image = spaces.Box(0, 255, (8, 8, 4), np.uint8)
     goals = spaces.Dict(dict.fromkeys(["observation", "achieved_goal", "desired_goal"], BOX))
     for buffer in (

@@ -55,8 +55,8 @@ class GlobalGoals:
     """Random numbers of a buffer, except for the goals: they come from NumPy's global state."""
 
     def __init__(self):
-        own = np.random.default_rng(0)
-        self.random, self.permutation = own.random, own.permutation
+        generator = np.random.default_rng(0)
+        self.random, self.permutation = generator.random, generator.permutation
         self.integers = np.random.randint  # as in SB3
 
 
@@ -127,7 +127,7 @@ def test_new_goals_do_not_depend_on_priority():
     assert (np.abs(n_new / n_sampled - 0.8) < 4 * np.sqrt(0.16 / n_sampled)).all()
 
 
-def test_weights_slots_and_infos_belong_to_the_transitions_of_the_batch():
+def test_weights_belong_to_the_transitions_of_the_batch():
     options = {"weight_normalization": "none", "beta": 0.7, "info_keys": ["TimeLimit.truncated"]}
     ends = {"done_at": [(9, 0)], "truncated_at": [(5, 0), (15, 1)]}
     buffer = fill(make(20, 2, **options), 20, **ends)
@@ -146,7 +146,7 @@ def test_weights_slots_and_infos_belong_to_the_transitions_of_the_batch():
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_what_can_be_sampled_is_what_sb3_samples_and_the_uniform_share_is_exact(seed):
+def test_sampleable_transitions_are_those_of_sb3(seed):
     """Episodes of 1 to 25 steps in rings of 1 to 12 rows, truncated now and then."""
     random = np.random.default_rng(seed)
     n_rows, n_envs = int(random.integers(1, 13)), int(random.integers(1, 4))
@@ -170,7 +170,7 @@ def test_what_can_be_sampled_is_what_sb3_samples_and_the_uniform_share_is_exact(
             ours.update_priorities(slots[:3], random.normal(size=len(slots[:3])))
 
 
-def test_an_episode_is_sampled_from_its_end_until_its_first_transition_is_overwritten():
+def test_episode_is_sampled_from_its_end_until_it_is_overwritten():
     buffer = fill(make(10), 9, done_at=[(3, 0), (8, 0)])
     fill(buffer, 1, first=9)
     batch = buffer.sample(20)
@@ -186,7 +186,7 @@ def test_an_episode_is_sampled_from_its_end_until_its_first_transition_is_overwr
 
 @pytest.mark.parametrize("end", ["truncate_last_trajectory", "end_episodes"])
 @pytest.mark.filterwarnings("ignore:The last trajectory")
-def test_episodes_that_are_truncated_can_be_sampled_and_do_not_go_on(end):
+def test_truncated_episode_does_not_go_on(end):
     buffer = fill(make(10, 2), 7, done_at=[(2, 0), (6, 1)])
 
     getattr(buffer, end)()
@@ -197,7 +197,7 @@ def test_episodes_that_are_truncated_can_be_sampled_and_do_not_go_on(end):
     assert buffer.ep_length[:, 0].tolist() == [3, 3, 3, 4, 4, 4, 4, 1, 0, 0]
 
 
-def test_a_pickled_buffer_continues_with_the_same_batches():
+def test_pickled_buffer_continues_with_the_same_batches():
     buffer = fill(make(10, 2), 17, done_at=[(2, 0), (8, 1), (13, 0), (14, 1)])
     buffer.update_priorities(buffer.sample(8).slots, np.arange(8.0))
 
@@ -226,7 +226,7 @@ class Relabelling(PrioritizedHerReplayBuffer):
         return samples._replace(rewards=th.from_numpy(-100 * batch_indices[:, None] - 1))
 
 
-def test_a_subclasss_hooks_for_real_and_virtual_samples_are_called():
+def test_hooks_of_a_subclass_are_called():
     buffer = fill(make(20, 2, Relabelling), 10, done_at=[(9, 0), (9, 1)])
 
     batch = buffer.sample(20)
@@ -236,7 +236,7 @@ def test_a_subclasss_hooks_for_real_and_virtual_samples_are_called():
     assert batch.rewards.flatten().tolist() == rewards.tolist()
 
 
-def test_without_a_whole_episode_the_error_names_what_helps():
+def test_sample_without_a_whole_episode_is_refused():
     buffer = fill(make(10, 2), 12, done_at={(8, 0), (8, 1)})
 
     with pytest.raises(ValueError, match=r"learning_starts .* buffer_size .* 20 of 20"):
@@ -267,16 +267,16 @@ def test_environments_without_goals_are_refused():
         PrioritizedHerReplayBuffer(10, GOAL_SPACE, TWO_ACTIONS, Goals())
 
 
-def test_it_has_every_attribute_of_sb3s_buffer():
+def test_hindsight_buffer_has_every_attribute_of_sb3s():
     """Its constructor does not run SB3's, and so has to set what SB3 sets."""
     ours, theirs = (make(kind=kind) for kind in (PrioritizedHerReplayBuffer, HerReplayBuffer))
 
     for name, value in vars(theirs).items():
-        own = getattr(ours, name)
+        found = getattr(ours, name)
         if isinstance(value, np.ndarray):
-            assert (own.shape, own.dtype) == (value.shape, value.dtype), name
+            assert (found.shape, found.dtype) == (value.shape, value.dtype), name
         elif not isinstance(value, dict | DummyVecEnv):
-            assert own == value, name
+            assert found == value, name
 
 
 # In an algorithm
@@ -293,7 +293,7 @@ def model(algorithm=PERDQN, n_envs=1, **options):
 
 
 @pytest.mark.parametrize("algorithm", [PERDQN, PERSAC, PERTD3, PERTQC])
-def test_algorithms_learn_with_hindsight_also_if_it_is_named_by_sb3s_class(algorithm):
+def test_algorithms_learn_with_hindsight(algorithm):
     buffer = model(algorithm, 2, replay_buffer_class=HerReplayBuffer).learn(60).replay_buffer
 
     assert type(buffer) is PrioritizedHerReplayBuffer
@@ -303,7 +303,7 @@ def test_algorithms_learn_with_hindsight_also_if_it_is_named_by_sb3s_class(algor
 
 @pytest.mark.parametrize(("truncate", "n_sampleable"), [(False, 30), (True, 50)])
 @pytest.mark.filterwarnings("ignore:The last trajectory")
-def test_a_model_loads_its_buffer_and_trains_on(tmp_path, truncate, n_sampleable):
+def test_model_loads_its_buffer_and_trains_on(tmp_path, truncate, n_sampleable):
     trained = model(n_envs=2).learn(50)
     trained.save(tmp_path / "model")
     trained.save_replay_buffer(tmp_path / "buffer")
@@ -317,7 +317,7 @@ def test_a_model_loads_its_buffer_and_trains_on(tmp_path, truncate, n_sampleable
     assert loaded.replay_buffer.n_sampled_goal == 2
 
 
-def test_a_buffer_of_another_run_or_environment_truncates_its_episodes_and_changes_its_env():
+def test_buffer_of_another_run_truncates_its_episodes():
     first, second = model().learn(20), model()
     buffer = pickle.loads(pickle.dumps(first.replay_buffer))
 
@@ -346,7 +346,7 @@ class Stops(BaseCallback):
 
 
 @pytest.mark.parametrize("error", [None, KeyboardInterrupt])
-def test_a_training_that_was_stopped_goes_on_with_new_episodes(error):
+def test_stopped_training_goes_on_with_new_episodes(error):
     trained = model()
     with contextlib.suppress(KeyboardInterrupt):
         trained.learn(100, callback=Stops(error))
@@ -357,7 +357,7 @@ def test_a_training_that_was_stopped_goes_on_with_new_episodes(error):
     assert trained.replay_buffer.ep_length[15:19, 0].tolist() == [4] * 4
 
 
-def test_a_second_training_begins_with_new_episodes():
+def test_second_training_begins_with_new_episodes():
     trained = model().learn(20).learn(12)
 
     assert trained.replay_buffer.ep_length[15:21, 0].tolist() == [*[5] * 5, 0]
@@ -371,7 +371,7 @@ class WithoutRewards(gym.Env):
         self.observation_space, self.action_space = bits.observation_space, bits.action_space
 
 
-def test_an_algorithm_refuses_environments_without_goals_or_rewards(tmp_path):
+def test_algorithm_refuses_environments_without_rewards_of_goals(tmp_path):
     with pytest.raises(ValueError, match="desired_goal"):
         PERDQN("MlpPolicy", "CartPole-v1", replay_buffer_class=PrioritizedHerReplayBuffer)
     trained = model().learn(20)
@@ -384,7 +384,7 @@ def test_an_algorithm_refuses_environments_without_goals_or_rewards(tmp_path):
         trained.set_env(without)
     assert trained.get_env() is env is buffer.env
     plain = PERDQN("MultiInputPolicy", without, buffer_size=200)
-    own = plain.replay_buffer
+    before = plain.replay_buffer
     with pytest.raises(ValueError, match="compute_reward"):
         plain.use_replay_buffer(buffer)
-    assert plain.replay_buffer is own
+    assert plain.replay_buffer is before

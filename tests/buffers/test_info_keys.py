@@ -45,7 +45,7 @@ def filled(n_rows=14, n_envs=1, **options):
 
 @pytest.mark.parametrize("n_steps", [1, 3])
 @pytest.mark.parametrize("n_envs", [1, 3])
-def test_a_batch_has_the_infos_of_its_transitions(n_envs, n_steps):
+def test_batch_has_the_infos_of_its_transitions(n_envs, n_steps):
     buffer = filled(n_envs=n_envs, n_steps=n_steps)  # the ring of 10 rows holds steps 4 to 13
 
     batch = buffer.sample(40)
@@ -54,7 +54,7 @@ def test_a_batch_has_the_infos_of_its_transitions(n_envs, n_steps):
     steps = np.where(rows < 4, rows + 10, rows)
     expected = [info(step, env) for step, env in zip(steps, envs, strict=True)]
     for key in KEYS:
-        values = np.array([each[key] for each in expected])
+        values = np.array([info[key] for info in expected])
         assert batch.infos[key].dtype == th.float32
         assert batch.infos[key].shape == (40, 3 if key == "mask" else 1)
         np.testing.assert_allclose(batch.infos[key].numpy().squeeze(), values, rtol=1e-6)
@@ -73,7 +73,7 @@ def test_numbers_of_all_kinds_may_follow_each_other(first):
     "values",
     [{"mask": [np.ones(2, bool)] * 2}, {"cost": [[1.0]] * 2}, {"count": ["three"] * 2}],
 )
-def test_values_of_another_shape_or_kind_are_refused_and_change_nothing(values):
+def test_values_of_another_shape_change_nothing(values):
     buffer = filled(3, n_envs=2)
     ((key, (first, second)),) = values.items()
 
@@ -124,7 +124,7 @@ class Costs(gym.Wrapper):
         return observation, *rest, {**info, "seen": first.copy(), "cost": float(action)}
 
 
-def test_a_model_stores_infos_and_a_checkpoint_keeps_them(tmp_path):
+def test_checkpoint_keeps_infos(tmp_path):
     env = Costs(gym.make("CartPole-v1"))
     options = {"info_keys": ["seen", "cost"]}
     settings = {"buffer_size": 60, "learning_starts": 20, "device": "cpu"}

@@ -68,13 +68,13 @@ BAD_BETAS += [lambda remaining: 2.0]
 
 
 @pytest.mark.parametrize("beta", BAD_BETAS)
-def test_a_bad_beta_is_refused(beta):
+def test_bad_beta_is_refused(beta):
     with pytest.raises(ValueError, match="beta"):
         make(beta=beta)
 
 
 @pytest.mark.parametrize("beta", [-0.1, np.nan, (0.4, 1.0)])
-def test_a_bad_beta_that_is_set_or_sampled_with_changes_nothing(beta):
+def test_setting_a_bad_beta_changes_nothing(beta):
     buffer = make(10, beta=0.5)
     before = buffer.generator.bit_generator.state
 
@@ -214,11 +214,9 @@ class Newest:
 
 @pytest.mark.parametrize("share", [0.0, 0.5])
 @pytest.mark.parametrize("normalization", ["batch", "buffer"])
-def test_a_class_of_the_users_own_gets_its_options_and_may_have_its_own_sample(
-    normalization, share
-):
-    own = {"prioritization": Newest, "prioritization_kwargs": {"power": 2}, "alpha": 0.3}
-    buffer = make(7, **own, beta=1, weight_normalization=normalization, uniform_share=share)
+def test_prioritization_class_gets_its_options(normalization, share):
+    options = {"prioritization": Newest, "prioritization_kwargs": {"power": 2}, "alpha": 0.3}
+    buffer = make(7, **options, beta=1, weight_normalization=normalization, uniform_share=share)
     shared = {"eps": 1e-6, "td_error_clip": None, "initial_priority": 1.0}
     shared |= {"alpha": 0.3, "new_priority": "max_seen"}
     assert buffer.prioritization.options == {**shared, "power": 2}

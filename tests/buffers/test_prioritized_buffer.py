@@ -41,7 +41,7 @@ def slots_reached(buffer, n_batches=60):
 # What a batch holds
 
 
-def test_a_batch_has_sb3s_fields_first_and_sb3s_shapes():
+def test_batch_has_sb3s_fields_first():
     batch = make(10, n_envs=2).sample(32)
 
     assert batch._fields[:6] == ReplayBufferSamples._fields
@@ -52,7 +52,7 @@ def test_a_batch_has_sb3s_fields_first_and_sb3s_shapes():
     assert batch.indices is batch.slots
 
 
-def test_an_interrupted_add_leaves_the_row_out():
+def test_interrupted_add_leaves_the_row_out():
     """Ctrl-C may come between any two lines of ``add``; the row counts with the last one."""
     buffer = make(3, size=8)
 
@@ -82,7 +82,7 @@ def test_each_added_transition_is_inserted_once(monkeypatch):
 
 @pytest.mark.parametrize("prioritization", ["proportional", "rank"])
 @pytest.mark.parametrize("replacement", [True, False])
-def test_with_full_correction_a_batch_estimates_the_mean_without_bias(replacement, prioritization):
+def test_fully_corrected_batch_estimates_the_mean_without_bias(replacement, prioritization):
     values = np.arange(20.0)
     options = {"prioritization": prioritization, "replacement": replacement}
     buffer = make(20, beta=1.0, weight_normalization="none", **options)
@@ -98,7 +98,7 @@ def test_with_full_correction_a_batch_estimates_the_mean_without_bias(replacemen
     assert abs(np.mean(unweighted) - values.mean()) > bound
 
 
-def test_a_batch_may_have_its_own_beta():
+def test_batch_may_have_its_own_beta():
     buffer = make(10)
     buffer.update_priorities(np.arange(10), np.arange(10.0))
 
@@ -113,7 +113,7 @@ def test_a_batch_may_have_its_own_beta():
 @pytest.mark.parametrize("dtype", ["int32", "uint64", "int64"])
 @pytest.mark.parametrize("error_dtype", [th.bfloat16, th.float32, th.float64])
 @pytest.mark.parametrize("shape", [(3,), (3, 1)])
-def test_slots_and_td_errors_may_be_arrays_or_tensors_of_any_width(dtype, error_dtype, shape):
+def test_update_accepts_arrays_and_tensors(dtype, error_dtype, shape):
     slots, errors = np.array([1, 4, 9], dtype).reshape(shape), np.array([0.5, -1.5, 2.5])
     tensor = th.tensor(errors, dtype=error_dtype, requires_grad=True)
     for given in ((slots, errors), (th.from_numpy(slots), tensor.reshape(shape))):
@@ -138,7 +138,7 @@ BAD_UPDATES = [
 
 
 @pytest.mark.parametrize(("slots", "td_errors", "complaint"), BAD_UPDATES)
-def test_a_bad_update_is_refused_before_anything_has_changed(slots, td_errors, complaint):
+def test_bad_update_changes_nothing(slots, td_errors, complaint):
     buffer = make(10)
     buffer.sample(4)
     twin = deepcopy(buffer)
@@ -159,7 +159,7 @@ TOO_FEW = [
 
 
 @pytest.mark.parametrize(("options", "n_rows", "batch_size", "complaint"), TOO_FEW)
-def test_a_bad_sample_is_refused_and_uses_no_random_numbers(options, n_rows, batch_size, complaint):
+def test_bad_sample_uses_no_random_numbers(options, n_rows, batch_size, complaint):
     buffer = make(n_rows, **options)
     before = buffer.generator.bit_generator.state
 
@@ -174,9 +174,7 @@ def test_a_bad_sample_is_refused_and_uses_no_random_numbers(options, n_rows, bat
 
 @pytest.mark.parametrize("is_reset", [False, True])
 @pytest.mark.parametrize("n_batches", [1, 2, 130])
-def test_td_errors_of_every_batch_from_before_a_wraparound_or_reset_are_dropped(
-    n_batches, is_reset
-):
+def test_stale_td_errors_are_dropped(n_batches, is_reset):
     buffer = make(2, size=2, alpha=1.0)
     batches = [buffer.sample(2).slots for _ in range(n_batches)]
     if is_reset:
@@ -221,7 +219,7 @@ class Relabelling(PrioritizedReplayBuffer):
         return samples._replace(rewards=samples.rewards + 100)
 
 
-def test_a_subclasss_get_samples_is_called():
+def test_get_samples_of_a_subclass_is_called():
     buffer, plain = make(20, kind=Relabelling), make(20)
 
     batch = buffer.sample(32)
@@ -237,7 +235,7 @@ class Replacing(PrioritizedReplayBuffer):
         return batch._replace(rewards=-batch.observations[:, :1])
 
 
-def test_an_overridden_sample_may_replace_rewards():
+def test_overridden_sample_may_replace_rewards():
     buffer = make(20, kind=Replacing)
 
     batch = buffer.sample(8)
@@ -251,7 +249,7 @@ def test_an_overridden_sample_may_replace_rewards():
 # Being an SB3 buffer
 
 
-def test_buffers_are_replay_buffers_of_sb3_with_a_length():
+def test_buffers_are_replay_buffers_of_sb3():
     assert isinstance(make(), ReplayBuffer)
     assert isinstance(make(space=DICT), DictReplayBuffer)
     assert len(make(10, n_envs=2)) == 20
@@ -269,7 +267,7 @@ def test_numpys_seed_determines_the_batches():
 
 
 @pytest.mark.parametrize("options", [{}, {"prioritization": "rank"}, {"uniform_share": 0.5}])
-def test_a_pickled_buffer_continues_with_the_same_batches(options):
+def test_pickled_buffer_continues_with_the_same_batches(options):
     buffer = make(70, **options)
     buffer.update_priorities(buffer.sample(32).slots, np.linspace(-5, 5, 32))
     stale = buffer.sample(32).slots
@@ -287,7 +285,7 @@ def test_a_pickled_buffer_continues_with_the_same_batches(options):
 
 
 @pytest.mark.filterwarnings("error")
-def test_a_trainer_is_warned_once_when_it_stops_to_update_priorities():
+def test_missing_updates_cause_one_warning():
     buffer = make(10)
     for _ in range(20):
         for _ in range(9):
@@ -302,7 +300,7 @@ def test_a_trainer_is_warned_once_when_it_stops_to_update_priorities():
 # Memory and threads
 
 
-def test_a_step_takes_memory_for_the_batch_and_not_for_the_buffer():
+def test_step_takes_memory_for_the_batch_alone():
     buffer = make(2000, size=100_000)
     buffer.update_priorities(buffer.sample(32).slots, np.ones(32))
     tracemalloc.start()
@@ -325,7 +323,7 @@ def test_a_step_takes_memory_for_the_batch_and_not_for_the_buffer():
         {"prioritization": "rank", "new_priority": "max_stored", "replacement": False},
     ],
 )
-def test_transitions_that_one_thread_adds_while_another_samples_can_all_be_sampled(options):
+def test_one_thread_may_add_while_another_samples(options):
     buffer = make(8, size=4000, **options)
     adder = threading.Thread(target=lambda: fill(buffer, 6000, first=8))
     interval = sys.getswitchinterval()

@@ -65,14 +65,14 @@ class Buffers(stateful.RuleBasedStateMachine):
             options["td_error_clip"] = None  # its model has none
         self.naive = NaiveBuffer(options, n_rows, n_envs)
         kind = PrioritizedDictReplayBuffer if space is DICT else PrioritizedReplayBuffer
-        own = {name: value for name, value in options.items() if name != "shared"}
+        ours = {name: value for name, value in options.items() if name != "shared"}
         storage = {"handle_timeout_termination": not options["shared"]}
         if options["shared"]:
             storage["optimize_memory_usage"] = True
         np.random.seed(seed)  # noqa: NPY002  # where buffers take their seed from
         # Not a multiple of the environments: the rest is cut off.
         size = n_rows * n_envs + n_envs - 1
-        self.buffer = kind(size, space, TWO_ACTIONS, "cpu", n_envs=n_envs, **own, **storage)
+        self.buffer = kind(size, space, TWO_ACTIONS, "cpu", n_envs=n_envs, **ours, **storage)
         self.next_step, self.batches = 0, []
 
     @stateful.rule(rows=st.lists(ENDS, min_size=1, max_size=4))

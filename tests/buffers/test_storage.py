@@ -48,8 +48,8 @@ def samples_of_sb3(buffer, slots, env, monkeypatch):
 
 
 def assert_same_samples(ours, theirs):
-    for own, other in zip(ours, theirs, strict=True):
-        parts, others = (x if isinstance(x, dict) else {"": x} for x in (own, other))
+    for found, other in zip(ours, theirs, strict=True):
+        parts, others = (x if isinstance(x, dict) else {"": x} for x in (found, other))
         assert parts.keys() == others.keys()
         for key, part in parts.items():
             assert part is others[key] is None or th.equal(part, others[key])
@@ -103,7 +103,7 @@ def test_n_step_returns_equal_those_of_sb3(n_rows, n_steps, is_normalized, monke
 @pytest.mark.parametrize(
     ("kind", "space"), [(PrioritizedReplayBuffer, BOX), (PrioritizedDictReplayBuffer, DICT)]
 )
-def test_a_three_step_return_is_that_worked_out_by_hand(kind, space):
+def test_three_step_return_by_hand(kind, space):
     ends = {"done_at": {(4, 0)}}
     buffer = make(8, size=20, kind=kind, space=space, n_steps=3, gamma=0.5, ends=ends)
 
@@ -129,7 +129,7 @@ def test_end_episodes_truncates_running_episodes():
     assert samples.next_observations[:, 0].tolist() == [4, 4, 4, 4]
 
 
-def test_end_episodes_marks_nothing_after_the_row_is_overwritten_or_if_the_buffer_is_empty():
+def test_end_episodes_marks_only_stored_rows():
     options = {"n_steps": 3, "gamma": 0.5, "handle_timeout_termination": False}
     buffer = make(0, **options)
     buffer.end_episodes()
@@ -154,7 +154,7 @@ def test_tensors_do_not_share_memory_with_the_storage():
     ]
 
 
-def test_the_flag_of_a_time_limit_may_be_an_array_of_one_as_in_sb3s_own_test():
+def test_add_accepts_array_time_limit_flag():
     buffers = [kind(4, BOX, TWO_ACTIONS, "cpu") for kind in (ReplayBuffer, PrioritizedReplayBuffer)]
 
     for buffer in buffers:

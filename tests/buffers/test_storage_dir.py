@@ -75,7 +75,7 @@ def test_batches_are_the_same_as_from_memory(space, options, tmp_path):
     assert buffers[3].storage_dir is None
 
 
-def test_the_space_is_reserved_by_the_first_transition_and_freed_with_the_buffer(tmp_path):
+def test_space_of_files_is_freed_with_the_buffer(tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     buffer = make(IMAGE, tmp_path, n_rows=1000)
     assert files_of(tmp_path) == 0
@@ -90,7 +90,7 @@ def test_the_space_is_reserved_by_the_first_transition_and_freed_with_the_buffer
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
-def test_a_full_disk_is_an_error_at_the_first_transition(tmp_path, monkeypatch):
+def test_full_disk_is_an_error_at_the_first_transition(tmp_path, monkeypatch):
     def fail(descriptor, start, n_bytes):
         if n_bytes > 100_000:
             raise OSError(errno.ENOSPC, "No space left on device")
@@ -135,7 +135,7 @@ GROW = """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_buffer_of_five_times_the_memory_limit_is_filled(tmp_path):
+def test_buffer_of_five_times_the_memory_limit_is_filled(tmp_path):
     command = [sys.executable, "-c", textwrap.dedent(GROW)]
     options = {"capture_output": True, "text": True}
 
@@ -148,9 +148,7 @@ def test_a_buffer_of_five_times_the_memory_limit_is_filled(tmp_path):
     assert "MemoryError" in in_memory.stderr
 
 
-def test_a_buffer_that_needs_more_memory_than_is_free_warns_and_names_what_helps(
-    monkeypatch, tmp_path
-):
+def test_buffer_larger_than_free_memory_warns(monkeypatch, tmp_path):
     class Memory:
         available = 100
 
@@ -163,19 +161,19 @@ def test_a_buffer_that_needs_more_memory_than_is_free_warns_and_names_what_helps
         add(make(space, tmp_path, **options), 1)  # a warning would be an error
 
 
-def test_a_model_trains_and_saves_checkpoints(tmp_path, monkeypatch):
+def test_model_trains_and_saves_checkpoints(tmp_path, monkeypatch):
     env, options = gym.make("CartPole-v1"), {"storage_dir": tmp_path / "files"}
     settings = {"buffer_size": 100, "learning_starts": 20, "seed": 0, "device": "cpu"}
     models = []
     for kwargs in (options, {}):
         model = PERDQN("MlpPolicy", env, replay_buffer_kwargs=kwargs, **settings)
         models.append(model.learn(120, CheckpointCallback(100, tmp_path / f"{len(models)}")))
-    parameters = [[*each.policy.parameters()] for each in models]
+    parameters = [[*model.policy.parameters()] for model in models]
     assert all(map(th.equal, *parameters))
     assert files_of(tmp_path / "files") > 0
 
 
-def test_the_checkpoint_callback_makes_no_second_buffer(tmp_path, monkeypatch):
+def test_checkpoint_callback_makes_no_second_buffer(tmp_path, monkeypatch):
     made = []
     monkeypatch.setattr(storage, "warn_if_too_large", made.append)
     model = PERDQN(

@@ -63,8 +63,8 @@ def check_sums(tree):
 
 def assert_same_batch(left, right):
     """Two batches are the same, bit by bit."""
-    for own, other in zip(left, right, strict=True):
-        parts = own if isinstance(own, dict) else {"": own}
+    for found, other in zip(left, right, strict=True):
+        parts = found if isinstance(found, dict) else {"": found}
         others = other if isinstance(other, dict) else {"": other}
         assert parts.keys() == others.keys()
         for key, part in parts.items():

@@ -16,7 +16,7 @@ def descendants(pid):
     found, wanted = {}, [pid]
     while wanted:
         below = parents.get(wanted.pop(), [])
-        found |= {each: names[each] for each in below if each in names}
+        found |= {process: names[process] for process in below if process in names}
         wanted += below
     return found
 
