@@ -107,8 +107,6 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             raise ValueError(f"{rule}, got {self.replay_buffer_kwargs!r}")
         lost = {} if given is None else take_stored_options(self, given)
         kind = resolve_buffer_class(self.replay_buffer_class, self.observation_space)
-        if self.verbose >= 1 and self.replay_buffer_class not in (None, kind):
-            print(f"Using {kind.__name__} in place of {self.replay_buffer_class.__name__}")  # noqa: T201  # as SB3 says what it wraps
         options = self._resolve_options()
         require_fitting_environments(kind, options.get("n_stack", 1), self.env)
         # SB3 does not pass n_steps and gamma to a buffer class that is named, and warns about
@@ -136,9 +134,6 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
 
         :raises ValueError: for options that do not fit the algorithm.
         """
-        if not isinstance(self.replay_buffer_kwargs, Mapping):
-            rule = "replay_buffer_kwargs must be a dict, such as sb3_per.PAPER"
-            raise ValueError(f"{rule}, got {self.replay_buffer_kwargs!r}")
         given = dict(self.replay_buffer_kwargs)
         for name in ("n_steps", "gamma"):
             own = getattr(self, name)

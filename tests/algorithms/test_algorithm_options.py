@@ -132,7 +132,7 @@ Foreign = type("PrioritizedReplayBuffer", (ReplayBuffer,), {})
         ({"replay_buffer_class": HerReplayBuffer}, "without goals"),
         ({"replay_buffer_class": PrioritizedDictReplayBuffer}, "PrioritizedReplayBuffer"),
         ({"replay_buffer_class": Foreign}, r"must be sb3_per\.PrioritizedReplayBuffer"),
-        ({"options": "PAPER"}, "replay_buffer_kwargs must be a dict, .*, got 'PAPER'"),
+        ({"options": "PAPER"}, "replay_buffer_kwargs must be a dict .*, got 'PAPER'"),
     ],
 )
 def test_bad_arguments_are_refused(arguments, named):
@@ -152,15 +152,11 @@ class Mine(PrioritizedReplayBuffer):
         (Mine, Mine),
     ],
 )
-def test_buffer_class_is_ours_or_the_users(named, expected, capsys):
+def test_buffer_class_is_ours_or_the_users(named, expected):
     has_dict = issubclass(expected, PrioritizedDictReplayBuffer)
     env, policy = (Line(), "MultiInputPolicy") if has_dict else (Point(True), "MlpPolicy")
 
-    model = make(PERDQN, env, policy, replay_buffer_class=named, verbose=1)
-
-    assert type(model.replay_buffer) is expected
-    is_said = f"Using {expected.__name__} in place of" in capsys.readouterr().out
-    assert is_said == (named not in (None, expected))
+    assert type(make(PERDQN, env, policy, replay_buffer_class=named).replay_buffer) is expected
 
 
 def test_n_steps_and_gamma_reach_the_buffer(recwarn):
