@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 import torch as th
@@ -58,62 +59,69 @@ class NoisyLinear(nn.Linear):
         return outputs + noise_out * F.linear(inputs * noise_in, self.weight_sigma, self.bias_sigma)
 
 
+@dataclass(frozen=True)
+class Parts:
+    """
+    The parts of Rainbow that its network has: options of ``policy_kwargs``.
+
+    :param dueling: Layers of their own for values and for advantages (Wang et al. 2016,
+        https://arxiv.org/abs/1511.06581).
+    :param noisy: Noise in all layers after the features extractor (Fortunato et al. 2018,
+        https://arxiv.org/abs/1706.10295), instead of epsilon-greedy exploration.
+    :param noisy_sigma: The initial noise, >= 0.
+    :param n_atoms: Atoms of the distributions of returns (Bellemare et al. 2017,
+        https://arxiv.org/abs/1707.06887); 1 for plain Q-values.
+    :param v_min: The first atom.
+    :param v_max: The last atom.
+    :raises ValueError: for an option out of its range.
+    """
+
+    dueling: bool = True
+    noisy: bool = True
+    noisy_sigma: float = 0.5
+    n_atoms: int = 51
+    v_min: float = -10.0
+    v_max: float = 10.0
+
+    def __post_init__(self) -> None:
+        require_whole("n_atoms", self.n_atoms)
+        require_number("noisy_sigma", self.noisy_sigma, 0, float("inf"))
+        if not self.v_min < self.v_max:
+            raise ValueError(f"v_min must be below v_max ({self.v_max}), got {self.v_min}")
+
+
 class RainbowNetwork(QNetwork):
     """
     Q-network with dueling streams, noisy layers and distributions of returns.
 
-    :param dueling: Whether values and advantages have layers of their own (Wang et al. 2016).
-    :param noisy: Whether all layers after the features extractor have noise.
-    :param noisy_sigma: The initial noise, >= 0.
-    :param n_atoms: Atoms of a distribution, >= 1 (Bellemare et al. 2017); 1 for plain Q-values.
-    :param v_min: The first atom.
-    :param v_max: The last atom.
-    :raises ValueError: for an option out of its range.
+    :param parts: Which of them it has; the other arguments are those of ``QNetwork``.
     """
 
     support: th.Tensor
 
     def __init__(
         self,
-        observation_space: spaces.Space[Any],
-        action_space: spaces.Discrete,
-        features_extractor: BaseFeaturesExtractor,
+        *,
         features_dim: int,
         net_arch: list[int],
         activation_fn: type[nn.Module] = nn.ReLU,
-        normalize_images: bool = True,
-        *,
-        dueling: bool = True,
-        noisy: bool = True,
-        noisy_sigma: float = 0.5,
-        n_atoms: int = 51,
-        v_min: float = -10.0,
-        v_max: float = 10.0,
+        parts: Parts,
+        **kwargs: Any,
     ) -> None:
-        require_whole("n_atoms", n_atoms)
-        require_number("noisy_sigma", noisy_sigma, 0, float("inf"))
-        if not v_min < v_max:
-            raise ValueError(f"v_min must be below v_max ({v_max}), got {v_min}")
-        # Not QNetwork's constructor: it would build layers that are not needed.
-        super(QNetwork, self).__init__(
-            observation_space,
-            action_space,
-            features_extractor=features_extractor,
-            normalize_images=normalize_images,
-        )
-        self.net_arch, self.activation_fn, self.features_dim = net_arch, activation_fn, features_dim
-        self.dueling, self.noisy, self.noisy_sigma = dueling, noisy, noisy_sigma
-        self.n_atoms, self.v_min, self.v_max = n_atoms, v_min, v_max
-        self.q_net = self._stream(int(action_space.n) * n_atoms)  # the advantages, if dueling
-        self.value_net = self._stream(n_atoms) if dueling else None
-        self.register_buffer("support", th.linspace(v_min, v_max, n_atoms), persistent=False)
+        super(QNetwork, self).__init__(**kwargs)  # QNetwork's own would build other layers
+        self.features_dim, self.net_arch, self.activation_fn = features_dim, net_arch, activation_fn
+        self.parts, self.n_atoms = parts, parts.n_atoms
+        self.q_net = self._stream(int(self.action_space.n) * self.n_atoms)  # advantages, if dueling
+        self.value_net = self._stream(self.n_atoms) if parts.dueling else None
+        support = th.linspace(parts.v_min, parts.v_max, self.n_atoms)
+        self.register_buffer("support", support, persistent=False)
         self._noisy_layers = [layer for layer in self.modules() if isinstance(layer, NoisyLinear)]
 
     def _stream(self, n_outputs: int) -> nn.Sequential:
         layers = create_mlp(self.features_dim, n_outputs, self.net_arch, self.activation_fn)
-        if self.noisy:
+        if self.parts.noisy:
             layers = [
-                NoisyLinear(layer.in_features, layer.out_features, self.noisy_sigma)
+                NoisyLinear(layer.in_features, layer.out_features, self.parts.noisy_sigma)
                 if isinstance(layer, nn.Linear)
                 else layer
                 for layer in layers
@@ -167,8 +175,7 @@ class RainbowNetwork(QNetwork):
             return super()._predict(observation)
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
-        names = ("dueling", "noisy", "noisy_sigma", "n_atoms", "v_min", "v_max")
-        return super()._get_constructor_parameters() | {name: getattr(self, name) for name in names}
+        return super()._get_constructor_parameters() | {"parts": self.parts}
 
 
 class ConvExtractor(BaseFeaturesExtractor):
@@ -206,49 +213,24 @@ class ConvExtractor(BaseFeaturesExtractor):
 
 
 class RainbowPolicy(DQNPolicy):
-    """
-    Policy of Rainbow: ``DQNPolicy`` with the options of ``RainbowNetwork``.
-
-    :param dueling: Whether values and advantages have layers of their own.
-    :param noisy: Whether all layers after the features extractor have noise.
-    :param noisy_sigma: The initial noise, >= 0.
-    :param n_atoms: Atoms of a distribution; 1 for plain Q-values.
-    :param v_min: The first atom.
-    :param v_max: The last atom.
-    """
+    """Policy of Rainbow: the arguments are those of ``DQNPolicy`` and the options of ``Parts``."""
 
     q_net: RainbowNetwork
     q_net_target: RainbowNetwork
 
-    def __init__(
-        self,
-        *args: Any,
-        dueling: bool = True,
-        noisy: bool = True,
-        noisy_sigma: float = 0.5,
-        n_atoms: int = 51,
-        v_min: float = -10.0,
-        v_max: float = 10.0,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        names = kwargs.keys() & Parts.__annotations__.keys()
         # Before SB3's constructor, which builds the networks.
-        self._parts: dict[str, Any] = {
-            "dueling": dueling,
-            "noisy": noisy,
-            "noisy_sigma": noisy_sigma,
-            "n_atoms": n_atoms,
-            "v_min": v_min,
-            "v_max": v_max,
-        }
+        self.parts = Parts(**{name: kwargs.pop(name) for name in names})
         super().__init__(*args, **kwargs)
 
     def make_q_net(self) -> RainbowNetwork:
         """Return a new network."""
         arguments = self._update_features_extractor(self.net_args)
-        return RainbowNetwork(**arguments, **self._parts).to(self.device)
+        return RainbowNetwork(**arguments, parts=self.parts).to(self.device)
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
-        return super()._get_constructor_parameters() | self._parts
+        return super()._get_constructor_parameters() | asdict(self.parts)
 
 
 class CnnRainbowPolicy(RainbowPolicy):
@@ -280,23 +262,21 @@ class MultiInputRainbowPolicy(RainbowPolicy):
 class Rainbow(PERDQN):
     """
     DQN with all its extensions (Hessel et al. 2018, https://arxiv.org/abs/1710.02298): Double
-    Q-learning, prioritized replay, dueling networks, n-step returns, distributions of returns (C51)
-    and noisy layers.
+    Q-learning, prioritized replay, dueling networks, n-step returns, distributions of returns and
+    noisy layers.
 
-    The arguments are those of ``PERDQN``, with the paper's defaults for ``n_steps``, ``double_q``
-    and prioritization (alpha 0.5, beta from 0.4 to 1). Three parts are options of the policy, for
-    example ``policy_kwargs=dict(dueling=False, noisy=False, n_atoms=1)``:
+    The arguments are those of ``PERDQN``, with the paper's ``n_steps``, ``double_q`` and options of
+    prioritization. The other parts are options in ``policy_kwargs``; without some of them:
+    ``policy_kwargs=dict(dueling=False, noisy=False, n_atoms=1)``. They are described at
+    ``sb3_per.algorithms.rainbow.Parts``.
 
-    - ``dueling=True``;
-    - ``noisy=True``, with ``noisy_sigma=0.5``: noise is drawn for each gradient step and for each
-      action while transitions are collected; ``predict(deterministic=True)`` has none. The
-      ``exploration_*`` arguments matter only without noisy layers;
-    - ``n_atoms=51``, from ``v_min=-10`` to ``v_max=10``: discounted returns should lie in between;
-      ``train/support_edge`` is the mean probability that targets give to the first and last atom.
-      With ``n_atoms=1``, Q-values and Huber loss are those of DQN.
+    With noisy layers, ``exploration_*`` has no effect: each action while transitions are collected
+    has noise of its own, and so has ``predict`` unless it is deterministic. With distributions,
+    discounted returns should lie between ``v_min`` and ``v_max``; ``train/support_edge`` is the
+    probability that targets give to the first and last atom.
 
     Priorities come from the Kullback-Leibler divergence of the target distribution from the
-    current one, or from TD errors with one atom.
+    current one, or from the TD errors if there is one atom.
 
     :param double_q: Use Double Q-learning (van Hasselt et al. 2016).
     """
@@ -344,35 +324,9 @@ class Rainbow(PERDQN):
         *,
         double_q: bool = True,
     ) -> None:
-        super().__init__(
-            policy=policy,
-            env=env,
-            learning_rate=learning_rate,
-            buffer_size=buffer_size,
-            learning_starts=learning_starts,
-            batch_size=batch_size,
-            tau=tau,
-            gamma=gamma,
-            train_freq=train_freq,
-            gradient_steps=gradient_steps,
-            replay_buffer_class=replay_buffer_class,
-            replay_buffer_kwargs=replay_buffer_kwargs,
-            optimize_memory_usage=optimize_memory_usage,
-            n_steps=n_steps,
-            target_update_interval=target_update_interval,
-            exploration_fraction=exploration_fraction,
-            exploration_initial_eps=exploration_initial_eps,
-            exploration_final_eps=exploration_final_eps,
-            max_grad_norm=max_grad_norm,
-            stats_window_size=stats_window_size,
-            tensorboard_log=tensorboard_log,
-            policy_kwargs=policy_kwargs,
-            verbose=verbose,
-            seed=seed,
-            device=device,
-            _init_setup_model=_init_setup_model,
-            double_q=double_q,
-        )
+        arguments = dict(locals())
+        del arguments["self"], arguments["__class__"]
+        super().__init__(**arguments)
 
     @property
     def huber_threshold(self) -> float | None:  # type: ignore[override]  # the policy decides
@@ -385,8 +339,10 @@ class Rainbow(PERDQN):
         return LOGGED if self.q_net.n_atoms == 1 else OF_DISTRIBUTIONS
 
     def _setup_model(self) -> None:
+        if not issubclass(self.policy_class, RainbowPolicy):
+            raise ValueError(f"Rainbow needs a RainbowPolicy, got {self.policy_class.__name__}")
         super()._setup_model()
-        if self.q_net.noisy:
+        if self.policy.parts.noisy:
             self.exploration_schedule = ConstantSchedule(0.0)
 
     def weighted_loss(self, batch: PrioritizedReplayBufferSamples) -> tuple[th.Tensor, th.Tensor]:
@@ -419,9 +375,8 @@ class Rainbow(PERDQN):
         next_actions = self.next_actions(batch, probabilities @ network.support)  # (B, 1)
         discounts = self.gamma if batch.discounts is None else batch.discounts
         atoms = batch.rewards + (1 - batch.dones) * discounts * network.support  # (B, n_atoms)
-        return project(
-            _of_actions(probabilities, next_actions), atoms, network.v_min, network.v_max
-        )
+        parts = self.policy.parts
+        return project(_of_actions(probabilities, next_actions), atoms, parts.v_min, parts.v_max)
 
     def next_actions(
         self, batch: PrioritizedReplayBufferSamples, next_q_values: th.Tensor

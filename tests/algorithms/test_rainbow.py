@@ -1,13 +1,22 @@
 """Rainbow: each part against a slow reference, and all of them together."""
 
+import io
+import math
+
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch as th
+from corridor import Corridor, DictCorridor, make
 from gymnasium import spaces
+from stable_baselines3 import DQN
 from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.torch_layers import NatureCNN
+from stable_baselines3.common.vec_env import VecFrameStack
 
+import sb3_per
 from sb3_per import PERDQN, Rainbow
-from tests.support.corridor import Corridor, DictCorridor, make
+from sb3_per.algorithms.rainbow import ConvExtractor, NoisyLinear, RainbowNetwork, project
 
 PLAIN = {"n_atoms": 1, "dueling": False, "noisy": False}
 REPLAY = {"prioritization": "proportional", "alpha": 0.6, "beta": (0.4, 1.0), "uniform_share": 0.0}
@@ -18,26 +27,444 @@ def rainbow(env=None, network=(), **options):
     return make(env, Rainbow, policy_kwargs={"net_arch": [8], **dict(network)}, **options)
 
 
-@pytest.mark.parametrize("options", [{}, {"double_q": True, "n_steps": 3}])
-def test_rainbow_without_its_parts_is_perdqn_bit_by_bit(options):
-    options = {"double_q": False, "n_steps": 1, "replay_buffer_kwargs": REPLAY, **options}
-    env = make_vec_env(Corridor, n_envs=2)
-    model = make(env, PERDQN, **options).learn(300)
-    same = rainbow(env, PLAIN, **options).learn(300)
-    parameters, others = model.get_parameters(), same.get_parameters()
-    assert str(parameters["policy.optimizer"]) == str(others["policy.optimizer"])
-    for name, value in parameters["policy"].items():
-        assert th.equal(value, others["policy"][name])
-    slots = np.arange(100)
-    probabilities = model.replay_buffer.probabilities(slots)
-    np.testing.assert_array_equal(same.replay_buffer.probabilities(slots), probabilities)
+def filled(network=(), **options):
+    """A model with 60 transitions in its buffer, but without training."""
+    return rainbow(None, network, **{"learning_starts": 60, **options}).learn(60)
 
 
-@pytest.mark.parametrize("env", [Corridor, DictCorridor])
+def test_rainbow_without_its_parts_is_perdqn_bit_by_bit():
+    for double_q, n_steps in ((False, 1), (True, 3)):
+        options = {"double_q": double_q, "n_steps": n_steps, "replay_buffer_kwargs": REPLAY}
+        env = make_vec_env(Corridor, n_envs=2)
+        model = make(env, PERDQN, **options).learn(300)
+        same = rainbow(env, PLAIN, **options).learn(300)
+        parameters, others = model.get_parameters(), same.get_parameters()
+        assert str(parameters["policy.optimizer"]) == str(others["policy.optimizer"])
+        for name, value in parameters["policy"].items():
+            assert th.equal(value, others["policy"][name])
+        slots = np.arange(100)
+        probabilities = model.replay_buffer.probabilities(slots)
+        np.testing.assert_array_equal(same.replay_buffer.probabilities(slots), probabilities)
+
+
+class Frames(gym.Env):
+    """Images of one random frame each; an episode has five."""
+
+    action_space = spaces.Discrete(3)
+    observation_space = spaces.Box(0, 255, (36, 36, 1), np.uint8)
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return self.frame(), {}
+
+    def frame(self):
+        return self.np_random.integers(256, size=(36, 36, 1), dtype=np.uint8)
+
+    def step(self, action):
+        self.time += 1
+        return self.frame(), float(action), self.time == 5, False, {"cost": 0.5}
+
+
 @pytest.mark.parametrize("network", [{}, {"n_atoms": 1}, {"dueling": False}, {"noisy": False}])
-def test_rainbow_trains_with_and_without_each_part(env, network):
-    model = rainbow(env(), network).learn(100)
-    observation, _ = env().reset()
-    action, _ = model.predict(observation, deterministic=True)
-    assert isinstance(model.action_space, spaces.Discrete)
-    assert model.action_space.contains(int(action))
+@pytest.mark.parametrize(
+    ("env", "options"),
+    [
+        (Corridor, {}),
+        (DictCorridor, {"n_envs": 3}),
+        (Corridor, {"prioritization": "rank", "uniform_share": 0.5}),
+        (Corridor, {"prioritization": "lap", "n_envs": 2}),
+    ],
+)
+def test_rainbow_trains_with_and_without_each_part(env, options, network):
+    options = dict(options)
+    env = make_vec_env(env, n_envs=options.pop("n_envs", 1))
+    model = rainbow(env, network, replay_buffer_kwargs=options)
+
+    before = [parameter.clone() for parameter in model.q_net.parameters()]
+    model.learn(90)
+
+    assert all(not th.equal(*pair) for pair in zip(before, model.q_net.parameters(), strict=True))
+    actions, _ = model.predict(env.reset(), deterministic=True)
+    assert actions.shape == (env.num_envs,)
+
+
+def test_rainbow_trains_on_stacked_frames_with_info_keys():
+    env = VecFrameStack(make_vec_env(Frames, n_envs=2), 4)
+    options = {"n_stack": 4, "info_keys": ["cost"]}
+    sizes = {"learning_starts": 10, "buffer_size": 100, "batch_size": 4, "device": "cpu"}
+    model = Rainbow("CnnPolicy", env, replay_buffer_kwargs=options, **sizes)
+
+    model.learn(20)
+
+    assert model._n_updates > 0
+    assert model.q_net.net_arch == [512]
+    assert (model.replay_buffer.sample(8).infos["cost"] == 0.5).all()
+
+
+def test_rainbow_trains_on_demonstrations_alone():
+    demonstrations = sb3_per.collect(rainbow(), Corridor(), 40)
+    model = rainbow(replay_buffer_kwargs={"demonstration_share": 0.5}, learning_starts=5)
+    model.add_demonstrations(demonstrations)
+
+    model.learn(5).train(2, 8)
+
+    assert model._n_updates == 2
+
+
+def reference_projection(probabilities, values, v_min, v_max):
+    """Bellemare et al. 2017, algorithm 1: a loop over the atoms of each distribution."""
+    n_atoms = len(probabilities[0])
+    step = (v_max - v_min) / (n_atoms - 1)
+    result = np.zeros((len(values), n_atoms))
+    for row, (shares, places) in enumerate(zip(probabilities, values, strict=True)):
+        for share, value in zip(shares, places, strict=True):
+            place = (min(max(value, v_min), v_max) - v_min) / step
+            low = min(math.floor(place), n_atoms - 2)
+            result[row, low] += share * (low + 1 - place)
+            result[row, low + 1] += share * (place - low)
+    return result
+
+
+def random_distributions(*shape, seed=0):
+    return th.rand(*shape, generator=th.Generator().manual_seed(seed)).softmax(-1)
+
+
+def test_projection_is_that_of_a_loop_over_atoms():
+    probabilities = random_distributions(64, 21)
+    values = th.randn(64, 21, generator=th.Generator().manual_seed(1)) * 3  # some are outside
+
+    projected = project(probabilities, values, -2.0, 3.0)
+
+    expected = reference_projection(probabilities.tolist(), values.tolist(), -2.0, 3.0)
+    np.testing.assert_allclose(projected, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (-1.0, [0, 1, 0, 0, 0]),  # on an atom
+        (-2.0, [1, 0, 0, 0, 0]),
+        (2.0, [0, 0, 0, 0, 1]),
+        (-1e9, [1, 0, 0, 0, 0]),  # beyond the support
+        (1e9, [0, 0, 0, 0, 1]),
+        (0.25, [0, 0, 0.75, 0.25, 0]),
+    ],
+)
+def test_projection_is_exact_at_the_edges_and_on_atoms(value, expected):
+    probabilities = th.tensor([[0.125, 0.125, 0.25, 0.25, 0.25]])
+
+    projected = project(probabilities, th.full((1, 5), value), -2.0, 2.0)
+
+    assert projected.tolist() == [expected]
+
+
+@pytest.mark.parametrize("double_q", [False, True])
+def test_target_distributions_are_those_of_a_loop_over_transitions(double_q):
+    network = {"noisy": False, "n_atoms": 11, "v_min": -3.0, "v_max": 3.0}
+    model = filled(network, n_steps=3, gamma=0.9, double_q=double_q)
+    with th.no_grad():  # else both networks choose the same actions
+        for parameter in model.q_net_target.parameters():
+            parameter.add_(th.randn_like(parameter) / 2)
+    batch = model.replay_buffer.sample(64)
+
+    targets = model.td_targets(batch)
+
+    support = np.linspace(-3, 3, 11)
+    online = model.q_net(batch.next_observations).detach().numpy()
+    distributions = model.q_net_target.probabilities(batch.next_observations).detach().numpy()
+    for row in range(64):
+        means = online[row] if double_q else distributions[row] @ support
+        share = 0.0 if batch.dones[row] else float(batch.discounts[row])
+        atoms = float(batch.rewards[row]) + share * support
+        expected = reference_projection([distributions[row][means.argmax()]], [atoms], -3, 3)[0]
+        np.testing.assert_allclose(targets[row], expected, atol=1e-5)
+
+
+def test_done_inside_of_the_n_step_window_gives_the_return_alone():
+    model = filled({"v_min": -5.0, "v_max": 5.0}, n_steps=3, gamma=0.5)
+    buffer = model.replay_buffer
+    batch = buffer.sample(200)
+    ends = np.flatnonzero(batch.slots % 10 == 8)  # an episode has ten steps
+    assert len(ends)
+
+    targets = model.td_targets(batch)
+
+    for row in ends:
+        first, last = buffer.rewards[batch.slots[row] : batch.slots[row] + 2, 0]
+        expected = reference_projection([[1.0] + [0.0] * 50], [[first + last / 2] * 51], -5, 5)[0]
+        np.testing.assert_allclose(targets[row], expected, atol=1e-5)
+
+
+def test_gradient_and_priorities_are_those_worked_out_by_hand():
+    model = filled({"noisy": False, "n_atoms": 5}, gamma=0.7)
+    batch = model.replay_buffer.sample(16)
+    batch = batch._replace(weights=th.linspace(0.1, 2, 16).reshape(-1, 1))
+    logits = model.q_net.logits(batch.observations).detach().requires_grad_()
+    targets = model.td_targets(batch)
+    model.q_net.logits = lambda _: logits
+    model.td_targets = lambda _: targets
+
+    loss, divergences = model.weighted_loss(batch)
+    loss.backward()
+
+    for row in range(16):
+        action = int(batch.actions[row])
+        prediction = logits[row, action].detach().softmax(0)
+        gradient = batch.weights[row] / 16 * (prediction - targets[row])
+        np.testing.assert_allclose(logits.grad[row, action], gradient, atol=1e-7)
+        assert not logits.grad[row, 1 - action].any()
+        pairs = zip(targets[row].tolist(), prediction.tolist(), strict=True)
+        divergence = sum(t * math.log(t / p) for t, p in pairs if t > 0)
+        assert divergences[row].item() == pytest.approx(divergence, abs=1e-6)
+
+
+def test_priority_is_zero_where_the_prediction_is_the_target():
+    """The loss is not: it contains the entropy of the target."""
+    model = filled({"noisy": False})
+    batch = model.replay_buffer.sample(32)
+    nothing, ones = th.zeros(32, 1), th.ones(32, 1)
+    batch = batch._replace(next_observations=batch.observations, dones=nothing, rewards=nothing)
+    greedy = model.q_net(batch.observations).argmax(1, keepdim=True)
+    batch = batch._replace(discounts=ones, actions=greedy, weights=ones)
+
+    loss, divergences = model.weighted_loss(batch)
+
+    assert loss.item() > 1
+    np.testing.assert_allclose(divergences, 0, atol=1e-5)
+    assert (divergences >= 0).all()
+
+
+@pytest.mark.parametrize("n_atoms", [1, 7])
+def test_dueling_values_are_the_mean_over_the_actions(n_atoms):
+    network = filled({"n_atoms": n_atoms, "noisy": False}).q_net
+    observations = th.randn(5, 2)
+    features = network.extract_features(observations, network.features_extractor)
+    values, advantages = network.value_net(features), network.q_net(features)
+    assert advantages.shape == (5, 2 * n_atoms)
+
+    logits = network.logits(observations)
+
+    th.testing.assert_close(logits.mean(dim=1), values)
+    expected = advantages.view(5, 2, n_atoms)[:, 0] - advantages.view(5, 2, n_atoms)[:, 1]
+    th.testing.assert_close(logits[:, 0] - logits[:, 1], expected)
+
+
+def test_q_values_are_the_means_of_the_distributions():
+    network = filled({"v_min": 1.0, "v_max": 3.0, "n_atoms": 5}).policy.q_net
+    observations = th.randn(6, 2)
+
+    probabilities = network.probabilities(observations)
+
+    assert probabilities.shape == (6, 2, 5)
+    th.testing.assert_close(probabilities.sum(dim=2), th.ones(6, 2))
+    expected = probabilities @ th.tensor([1.0, 1.5, 2.0, 2.5, 3.0])
+    th.testing.assert_close(network(observations), expected)
+
+
+def test_noisy_layer_is_a_linear_layer_with_noisy_weights():
+    layer = NoisyLinear(3, 4, sigma=0.5)
+    th.nn.init.uniform_(layer.weight_sigma)
+    th.nn.init.uniform_(layer.bias_sigma)
+    inputs = th.randn(6, 3)
+    noise_in, noise_out = th.randn(6, 3), th.randn(6, 4)
+    layer.noise = noise_in, noise_out
+
+    outputs = layer(inputs)
+
+    for row in range(6):
+        weight = layer.weight + layer.weight_sigma * th.outer(noise_out[row], noise_in[row])
+        bias = layer.bias + layer.bias_sigma * noise_out[row]
+        th.testing.assert_close(outputs[row], weight @ inputs[row] + bias)
+
+
+def test_noise_has_the_variance_of_the_paper():
+    """f(x) = sgn(x) sqrt(abs(x)) of a normal x has the second moment sqrt(2 / pi)."""
+    th.manual_seed(0)
+    model = filled({"dueling": False, "n_atoms": 1, "net_arch": [], "noisy_sigma": 0.8})
+    observation, n = th.tensor([[2.0, -1.0]]), 100_000
+    with th.no_grad(), model.q_net.noise(n):
+        drawn = model.q_net(observation.expand(n, 2))
+    quiet = model.q_net(observation).detach()[0]
+    second, sigma = math.sqrt(2 / math.pi), 0.8 / math.sqrt(2)
+
+    variance = sigma**2 * second * (second * (2.0**2 + 1.0**2) + 1)
+
+    # The fourth moment of the noise is about ten times the squared variance: 4 standard errors.
+    np.testing.assert_allclose(drawn.var(dim=0).detach(), variance, rtol=4 * math.sqrt(9 / n))
+    np.testing.assert_allclose(drawn.mean(dim=0), quiet, atol=4 * math.sqrt(variance / n))
+
+
+def test_deterministic_actions_have_no_noise_and_others_have_their_own():
+    model = filled({"noisy_sigma": 20.0})
+    observations = np.tile(np.array([[1.0, 2.0]], np.float32), (200, 1))
+    state = th.get_rng_state()
+
+    quiet = {int(action) for action in model.predict(observations, deterministic=True)[0]}
+    assert th.equal(state, th.get_rng_state())
+    noisy = {int(action) for action in model.predict(observations, deterministic=False)[0]}
+
+    assert len(quiet) == 1
+    assert len(noisy) == 2
+    assert all(layer.noise is None for layer in model.q_net._noisy_layers)
+
+
+@pytest.fixture
+def draws(monkeypatch):
+    """The noise of each forward pass with noise: which network, how many rows, what was drawn."""
+    noted, forward = [], RainbowNetwork.logits
+
+    def noting(network, obs):
+        noise = network._noisy_layers[0].noise
+        if noise is not None:
+            drawn = th.cat([part for layer in network._noisy_layers for part in layer.noise], 1)
+            noted.append((network, th.is_grad_enabled(), drawn))
+        return forward(network, obs)
+
+    monkeypatch.setattr(RainbowNetwork, "logits", noting)
+    return noted
+
+
+def test_each_action_and_each_network_of_each_gradient_step_draws_its_own_noise(draws):
+    """Training must not leave its noise to acting, nor the online to the target network."""
+    model = rainbow(make_vec_env(Corridor, n_envs=2), learning_starts=20).learn(60)
+
+    # In 20 steps of two environments: an action, the loss, the target, and the target's action.
+    counts = {"action": 0, "loss": 0, "target": 0, "target's action": 0}
+    for network, has_gradient, drawn in draws:
+        if network is model.q_net_target:
+            counts["target"] += 1
+        elif has_gradient:
+            counts["loss"] += 1
+        else:
+            counts["action" if len(drawn) == 2 else "target's action"] += 1
+    assert counts["loss"] == counts["target"] == counts["target's action"] == model._n_updates
+    assert counts["action"] == 20
+    rows = th.cat([drawn for _, _, drawn in draws])
+    assert len(rows.unique(dim=0)) == len(rows)
+
+
+def test_epsilon_is_zero_with_noise_only():
+    for noisy, expected in ((True, 0.0), (False, 0.5)):
+        options = {"exploration_initial_eps": 0.5, "exploration_final_eps": 0.5}
+        model = rainbow(None, {"noisy": noisy}, **options).learn(30)
+        assert model.exploration_rate == expected
+
+
+def test_support_edge_is_the_probability_that_targets_give_to_the_ends(monkeypatch):
+    # All returns of a corridor lie between -5.5 and 5.5.
+    wide = filled({"noisy": False, "v_min": -60.0, "v_max": 60.0, "n_atoms": 121}).learn(60)
+    narrow = rainbow(None, {"noisy": False, "v_min": -0.001, "v_max": 0.001}).learn(60)
+    for model in (wide, narrow):
+        model.weighted_loss(model.replay_buffer.sample(16))
+        monkeypatch.setattr(model.logger, "dump", lambda step: None)
+        model.dump_logs()
+
+    assert wide.logger.name_to_value["train/support_edge"] < 0.05
+    assert narrow.logger.name_to_value["train/support_edge"] > 0.9
+
+
+def test_logged_loss_is_the_mean_divergence():
+    model = filled()
+    batch = model.replay_buffer.sample(8)
+    divergences = th.linspace(0, 1, 8).reshape(-1, 1)
+    model.replay_buffer.sample = lambda *_, **__: batch
+    model.weighted_loss = lambda _: (model.q_net(batch.observations).sum(), divergences)
+
+    model.train(1, 8)
+
+    logged = model.logger.name_to_value
+    assert logged["train/loss"] == pytest.approx(0.5)
+    assert not {"train/td_error", "train/gradient_noise_ratio"} & logged.keys()
+
+
+def test_saved_model_predicts_the_same_and_has_its_parts():
+    network = {"n_atoms": 7, "v_max": 4.0, "dueling": False, "noisy_sigma": 0.3}
+    model, file = rainbow(DictCorridor(), network).learn(60), io.BytesIO()
+    model.save(file)
+    file.seek(0)
+
+    loaded = Rainbow.load(file, device="cpu")
+
+    assert loaded.policy.parts == model.policy.parts
+    observation = {"both": np.array([[1.0, 2.0]], np.float32)}
+    assert loaded.n_steps == 3
+    assert loaded.double_q
+    tensors = model.policy.obs_to_tensor(observation)[0]
+    assert th.equal(loaded.q_net.probabilities(tensors), model.q_net.probabilities(tensors))
+
+
+def test_saved_policy_has_its_parts(tmp_path):
+    policy = rainbow(None, {"n_atoms": 7, "v_max": 4.0}).policy
+    for part in (policy, policy.q_net):
+        part.save(tmp_path / "part")
+        loaded = type(part).load(tmp_path / "part", device="cpu")
+        assert loaded.parts == policy.parts
+
+
+@pytest.mark.parametrize("n_envs", [1, 2])
+def test_resumed_run_with_noise_is_bit_by_bit_the_same(n_envs, tmp_path):
+    def start():
+        return rainbow(make_vec_env(Corridor, n_envs=n_envs))
+
+    def finish(model):
+        model.learn(80, reset_num_timesteps=False)
+        return model.get_parameters()["policy"]
+
+    first = start().learn(80)
+    sb3_per.save_checkpoint(first, tmp_path / "run")
+    expected = finish(first)
+    th.manual_seed(99)
+
+    resumed = sb3_per.load_checkpoint(
+        tmp_path / "run", make_vec_env(Corridor, n_envs=n_envs), algorithm=Rainbow
+    )
+
+    for name, value in finish(resumed).items():
+        assert th.equal(value, expected[name])
+
+
+@pytest.mark.parametrize(
+    ("network", "message"),
+    [
+        ({"n_atoms": 0}, "n_atoms must be a whole number of at least 1, got 0"),
+        ({"v_min": 10.0}, r"v_min must be below v_max \(10.0\), got 10.0"),
+        ({"noisy_sigma": -1.0}, r"noisy_sigma must lie in \[0, inf\], got -1.0"),
+    ],
+)
+def test_options_out_of_their_range_are_refused(network, message):
+    with pytest.raises(ValueError, match=message):
+        rainbow(None, network)
+
+
+def test_other_policies_action_spaces_and_clips_are_refused():
+    with pytest.raises(ValueError, match="Rainbow needs a RainbowPolicy, got DQNPolicy"):
+        Rainbow(DQN.policy_aliases["MlpPolicy"], Corridor())
+    with pytest.raises(AssertionError, match="only supports"):
+        Rainbow("MlpPolicy", "Pendulum-v1")
+    with pytest.raises(ValueError, match="td_error_clip must be a number or None for Rainbow"):
+        rainbow(replay_buffer_kwargs={"td_error_clip": "loss"})
+
+
+def test_convolutions_are_those_of_nature_cnn():
+    space = spaces.Box(0, 255, (4, 84, 84), np.uint8)
+    theirs, ours = NatureCNN(space), ConvExtractor(space)
+    ours.layers.load_state_dict(theirs.cnn.state_dict())
+    observations = th.rand(2, 4, 84, 84)
+
+    features = ours(observations)
+
+    assert features.shape == (2, ours.features_dim)
+    th.testing.assert_close(features, theirs.cnn(observations))
+
+
+def test_convolutions_take_channels_last():
+    space = spaces.Box(0, 1, (10, 10, 6), bool)
+    extractor = ConvExtractor(space, layers=[(16, 3, 1)], channels_last=True)
+    observations = th.rand(2, 10, 10, 6)
+
+    features = extractor(observations)
+
+    assert features.shape == (2, extractor.features_dim) == (2, 1024)
+    convolution = extractor.layers[0](observations.permute(0, 3, 1, 2))
+    th.testing.assert_close(features, convolution.relu().flatten(1))
