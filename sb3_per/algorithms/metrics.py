@@ -22,7 +22,11 @@ class Metrics(NamedTuple):
     uniform_second_moment: float
 
 
-LOGGED = (*Metrics._fields[:-2], "gradient_noise_ratio")
+# Second moments are logged as their ratio.
+LOGGED = (
+    *(name for name in Metrics._fields if not name.endswith("second_moment")),
+    "gradient_noise_ratio",
+)
 
 
 def metrics_of(
