@@ -46,7 +46,7 @@ def main(seed: int = 0, variant: str = "proportional", steps: int = 50_000) -> t
 def watch() -> None:
     """Show the best policy in a window, which needs pygame: gymnasium[classic-control]."""
     env = make_vec_env("CartPole-v1", env_kwargs={"render_mode": "human"})
-    model = PERDQN.load(BEST / "best_model", buffer_size=1)
+    model = PERDQN.load(BEST / "best_model")
     evaluate_policy(model, env, n_eval_episodes=3, render=True)
 
 

@@ -1,4 +1,4 @@
-"""Checks of arguments, install hints, and the numba decorator."""
+"""Checks of arguments, states of random generators, install hints, and the numba decorator."""
 
 import warnings
 from collections.abc import Callable
@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numba import njit
 
+BIT_GENERATORS = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -29,6 +30,28 @@ def require_one_of(name: str, value: Any, choices: tuple[Any, ...]) -> None:
     """Raise ValueError unless the value is one of the choices."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {choices}, got {value!r}")
+
+
+def generator_state(generator: np.random.Generator) -> dict[str, Any]:
+    """Return the state of a random generator, which names its kind: numbers, text and arrays."""
+    state: dict[str, Any] = dict(generator.bit_generator.state)
+    require_one_of("a random generator", state["bit_generator"], BIT_GENERATORS)
+    return state
+
+
+def generator_from(state: dict[str, Any]) -> np.random.Generator:
+    """Return a random generator that continues from a state of ``generator_state``."""
+    require_one_of("a random generator", state["bit_generator"], BIT_GENERATORS)
+    bit_generator = getattr(np.random, state["bit_generator"])(0)
+    bit_generator.state = as_arrays(state)
+    return np.random.Generator(bit_generator)
+
+
+def as_arrays(state: Any) -> Any:
+    """Return a state with NumPy's arrays in place of arrays in a file."""
+    if isinstance(state, dict):
+        return {name: as_arrays(part) for name, part in state.items()}
+    return np.asarray(state) if hasattr(state, "__array__") else state
 
 
 def install(extra: str) -> str:

@@ -2,7 +2,6 @@
 
 import argparse
 import copy
-import pickle
 import re
 import subprocess
 import sys
@@ -280,8 +279,7 @@ def test_continued_run_keeps_its_priorities(tmp_path):
     first = experiment(tmp_path, "CartPole-v1", n_timesteps=600, save_replay_buffer=True)
     model, _ = trained(first)
     first.save_trained_model(model)
-    with Path(first.save_path, "replay_buffer.pkl").open("rb") as file:
-        saved = pickle.load(file)
+    saved = model.replay_buffer
 
     agent = str(Path(first.save_path, "CartPole-v1.zip"))
     continued, _ = experiment(tmp_path, "CartPole-v1", trained_agent=agent).setup_experiment()

@@ -21,8 +21,9 @@ N_ENVS = 1000  # transitions that are added at a time
 def main(prioritization: str, n_transitions: int = 1_000_000) -> None:
     """Print a line for saving and a line for loading."""
     both = spaces.Box(-1, 1, (8,), np.float32), spaces.Discrete(4)
-    buffer = PrioritizedReplayBuffer(
-        n_transitions, *both, n_envs=N_ENVS, prioritization=prioritization
+    buffer, empty = (
+        PrioritizedReplayBuffer(n_transitions, *both, n_envs=N_ENVS, prioritization=prioritization)
+        for _ in range(2)
     )
     random, zeros = np.random.default_rng(0), np.zeros(N_ENVS)
     for _ in range(n_transitions // N_ENVS):
@@ -33,13 +34,13 @@ def main(prioritization: str, n_transitions: int = 1_000_000) -> None:
     size = sum(array.nbytes for array in (*arrays, buffer.dones, buffer.timeouts))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "buffer.npz")
-        for action, kept in (
-            (lambda: save_buffer(buffer, path), 0),
-            (lambda: load_buffer(path), size),
+        for action, given, kept in (
+            (save_buffer, (buffer, path), 0),
+            (load_buffer, (path, empty), size),
         ):
             tracemalloc.start()
             start = time.perf_counter()
-            action()
+            action(*given)
             seconds, peak = time.perf_counter() - start, tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
             print(f"{seconds:.2f} s, file {path.stat().st_size / 1e6:.0f} MB, ", end="")

@@ -1,5 +1,7 @@
 """What all prioritized algorithms have in common: their buffer, beta and loading."""
 
+import contextlib
+import copy
 import inspect
 import io
 import pathlib
@@ -14,6 +16,7 @@ from gymnasium import spaces
 from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.save_util import open_path
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, RolloutReturn
 from stable_baselines3.common.vec_env import (
     VecEnv,
@@ -25,12 +28,13 @@ from stable_baselines3.common.vec_env import (
 from stable_baselines3.her import HerReplayBuffer
 
 from sb3_per.algorithms.metrics import LOGGED, Metrics, averaged_moments, logged_values
-from sb3_per.algorithms.stored_options import as_sb3_model, take_stored_options
+from sb3_per.algorithms.stored_options import set_stored_options, take_stored_options
 from sb3_per.buffers.her import PrioritizedHerReplayBuffer, require_compute_reward, require_goals
 from sb3_per.buffers.prioritized import PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
 from sb3_per.buffers.sources import has_shape, transitions_of
 from sb3_per.options import LAP, OPTION_NAMES, PAPER, beta_at
 from sb3_per.prioritization.proportional import LossAdjusted
+from sb3_per.saving.buffers import is_archive, load_buffer, save_buffer
 
 SelfPrioritized = TypeVar("SelfPrioritized", bound="PrioritizedAlgorithm")
 
@@ -187,40 +191,71 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             transitions["actions"] = self.policy.scale_action(actions)
         return transitions
 
+    def save_replay_buffer(self, path: str | pathlib.Path | io.BufferedIOBase) -> None:
+        """
+        Save the buffer with its priorities, without pickle; see ``sb3_per.save_buffer``.
+
+        :param path: The file; as in SB3, its suffix is .pkl unless it has one.
+        """
+        if isinstance(path, str | pathlib.Path) and not pathlib.Path(path).suffix:
+            path = pathlib.Path(path).with_suffix(".pkl")
+        save_buffer(self.replay_buffer, path)
+
     def load_replay_buffer(
         self, path: str | pathlib.Path | io.BufferedIOBase, truncate_last_traj: bool = True
     ) -> None:
         """
-        Load a buffer as SB3 does, with its priorities and the state of its random generator.
+        Fill the buffer from a file of ``save_replay_buffer`` or ``save_buffer``.
 
-        Transitions of one of SB3's own buffers get the initial priority.
+        ``sb3_per.load_buffer`` says what fits. Transitions in a pickle of one of SB3's own buffers
+        get the initial priority.
 
-        :raises ValueError: if the file does not hold a buffer that fits the model; the model keeps
-            its own buffer then.
+        :param truncate_last_traj: Whether the last episodes in the file count as truncated where
+            that matters: with hindsight replay, and if the environments of the model are in other
+            episodes.
+        :raises ValueError: for another file, and for a buffer that does not fit the model.
         """
-        own = getattr(self, "replay_buffer", None)  # None if it was deleted
-        try:
-            super().load_replay_buffer(path, truncate_last_traj)
-            loaded = self.replay_buffer
-        except pickle.UnpicklingError as error:
-            rule = "must be a file of save_replay_buffer (load_buffer reads files of save_buffer)"
-            raise ValueError(f"{path} {rule}: {error}") from error
-        finally:
-            self.replay_buffer = own  # type: ignore[assignment]  # None if it was deleted
-        if not isinstance(loaded, PrioritizedReplayBuffer):
-            loaded = self._with_priorities(loaded)
-        is_continued = isinstance(loaded, HerReplayBuffer) and not truncate_last_traj
-        self._replace_buffer(loaded, ends_episodes=not is_continued)
+        if getattr(self, "replay_buffer", None) is None:  # it was deleted to save memory
+            self.replay_buffer = self._new_buffer()
+        buffer = self.replay_buffer
+        with contextlib.ExitStack() as opened:
+            file = open_path(path, "r", self.verbose, suffix="pkl")
+            if file is not path:
+                opened.enter_context(file)
+            if is_archive(file):
+                load_buffer(file, buffer)
+            else:
+                self._take_pickled_buffer(file)
+        buffer.device = self.device
+        if not truncate_last_traj:
+            return
+        if isinstance(buffer, PrioritizedHerReplayBuffer):
+            buffer.truncate_last_trajectory()
+        elif self._last_obs is not None and (buffer.n_steps > 1 or buffer.optimize_memory_usage):
+            buffer.end_episodes()
 
-    def _with_priorities(self, buffer: ReplayBuffer) -> PrioritizedReplayBuffer:
-        """Return a buffer like the model's with the transitions of one of SB3's."""
-        require_matching_buffer(buffer, self)
+    def _take_pickled_buffer(self, file: Any) -> None:
+        ours = self.replay_buffer
+        try:
+            super().load_replay_buffer(file, truncate_last_traj=False)
+            stored = self.replay_buffer
+        except (pickle.UnpicklingError, EOFError) as error:
+            rule = "must be a whole file of save_replay_buffer, or the pickle of a buffer of SB3"
+            raise ValueError(f"{file} {rule}: {error}") from error
+        finally:
+            self.replay_buffer = ours
+        require_matching_buffer(stored, self)
+        ours.reset()
+        ours.extend_from(stored)
+
+    def _new_buffer(self) -> PrioritizedReplayBuffer:
+        """Return an empty buffer, as the model has it at first."""
         options = {**self.replay_buffer_kwargs, "n_steps": self.n_steps, "gamma": self.gamma}
         kind: Any = self.replay_buffer_class
         if issubclass(kind, HerReplayBuffer):
             options["env"] = self.env
-        own: PrioritizedReplayBuffer = kind(
-            buffer.buffer_size * buffer.n_envs,
+        buffer: PrioritizedReplayBuffer = kind(
+            self.buffer_size,
             self.observation_space,
             self.action_space,
             device=self.device,
@@ -228,58 +263,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             optimize_memory_usage=self.optimize_memory_usage,
             **options,
         )
-        own.extend_from(buffer)
-        return own
-
-    def use_replay_buffer(self, buffer: PrioritizedReplayBuffer) -> None:
-        """
-        Continue with another buffer, with its options, its priorities and its random generator.
-
-        ``buffer_size`` and ``replay_buffer_kwargs`` take the buffer's values, with a warning if
-        they change. Beta stays, unless the prioritization is another one. During a run, the last
-        episodes in the buffer are treated as truncated, because the model's environments are in
-        other episodes.
-
-        :param buffer: A buffer, for example from ``sb3_per.load_buffer``.
-        :raises ValueError: if the buffer has no priorities or does not fit the model; the model
-            keeps its own buffer then.
-        """
-        self._replace_buffer(buffer, ends_episodes=True)
-
-    def _replace_buffer(self, buffer: PrioritizedReplayBuffer, ends_episodes: bool) -> None:
-        if not isinstance(buffer, PrioritizedReplayBuffer):
-            raise ValueError(f"the buffer must have priorities, got {type(buffer).__name__}")
-        require_matching_buffer(buffer, self)
-        if self.env is not None:
-            require_fitting_environments(type(buffer), buffer.n_stack, self.env)
-        before = self.replay_buffer_kwargs
-        options = _options_of(buffer, before)
-        prioritization = options["prioritization"]
-        is_alike = prioritization == before["prioritization"]
-        options["beta"] = (before if is_alike else self._defaults_of(prioritization))["beta"]
-        n_slots = buffer.n_slots
-        if buffer.buffer_size == max(self.buffer_size // self.n_envs, 1):
-            n_slots = self.buffer_size
-        before = {**before, "buffer_size": self.buffer_size}
-        after = {**options, "buffer_size": n_slots}
-        # As text, since options of a prioritization of your own may be arrays.
-        changed = {k: v for k, v in after.items() if k not in before or repr(v) != repr(before[k])}
-        if changed:
-            warnings.warn(f"the model takes these options of the buffer: {changed}", stacklevel=3)
-        buffer.device = self.device
-        own = getattr(self, "replay_buffer", None)  # None if it was deleted
-        is_elsewhere = self._last_obs is not None and buffer is not own
-        is_hindsight = isinstance(buffer, PrioritizedHerReplayBuffer)
-        # Others stay as they were stored: with one-step returns, the end changes nothing.
-        needs_ends = buffer.n_steps > 1 or buffer.optimize_memory_usage or is_hindsight
-        if ends_episodes and is_elsewhere and needs_ends:
-            buffer.end_episodes()
-        if isinstance(buffer, PrioritizedHerReplayBuffer):
-            buffer.continue_with(self.env)
-        self.buffer_size, self.replay_buffer_kwargs = n_slots, options
-        self.replay_buffer_class = type(buffer)
-        self.optimize_memory_usage = buffer.optimize_memory_usage
-        self.replay_buffer = buffer
+        return buffer
 
     def set_env(self, env: GymEnv, force_reset: bool = True) -> None:
         """Continue with other environments, as SB3 does; hindsight replay uses them, too."""
@@ -410,10 +394,19 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
 
         SB3 loads the file where this package is not installed: ``DQN.load`` one of ``PERDQN``.
         """
-        kind: Any = self.replay_buffer_class
+        saved = copy.copy(self)
+        buffer = getattr(self, "replay_buffer", None)  # None if it was deleted
+        if buffer is not None:  # perhaps not the one that the model had at first
+            saved.replay_buffer_class = type(buffer)
+            options = _options_of(buffer, self.replay_buffer_kwargs)
+            saved.replay_buffer_kwargs = {**options, "beta": self.replay_buffer_kwargs["beta"]}
+            saved.optimize_memory_usage = buffer.optimize_memory_usage
+            if buffer.buffer_size != max(self.buffer_size // self.n_envs, 1):
+                saved.buffer_size = buffer.n_slots
+        kind: Any = saved.replay_buffer_class
         theirs = HerReplayBuffer if issubclass(kind, HerReplayBuffer) else None
-        default = resolve_buffer_class(theirs, self.observation_space)
-        super(PrioritizedAlgorithm, as_sb3_model(self, default)).save(path, exclude, include)
+        set_stored_options(saved, resolve_buffer_class(theirs, self.observation_space))
+        super(PrioritizedAlgorithm, saved).save(path, exclude, include)
 
 
 def refuse_misplaced(algorithm: type[Any], arguments: Mapping[str, Any]) -> None:

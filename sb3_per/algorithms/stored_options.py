@@ -6,7 +6,6 @@ function for beta, a class of the user's own) is pickled alone, within our optio
 unpickle it, and if it cannot be read, no other option is lost.
 """
 
-import copy
 import json
 import warnings
 from typing import Any
@@ -27,23 +26,22 @@ _OF_SB3 = (
 )
 
 
-def as_sb3_model(model: Any, default_class: type[Any]) -> Any:
+def set_stored_options(model: Any, default_class: type[Any]) -> None:
     """
-    Return a shallow copy of a model to be saved, with our options apart from SB3's.
+    Move our options apart from SB3's fields, in a copy of a model that is saved.
 
     :param default_class: The buffer class if the user names none.
     """
-    plain, options = copy.copy(model), dict(model.replay_buffer_kwargs)
-    has_goals = issubclass(model.replay_buffer_class, HerReplayBuffer)
-    plain.replay_buffer_class = HerReplayBuffer if has_goals else None
+    options, kind = dict(model.replay_buffer_kwargs), model.replay_buffer_class
+    has_goals = issubclass(kind, HerReplayBuffer)
+    model.replay_buffer_class = HerReplayBuffer if has_goals else None
     names = _OF_SB3 if has_goals else _OF_SB3[:1]
-    plain.replay_buffer_kwargs = {name: options[name] for name in names if name in options}
-    if model.replay_buffer_class is not default_class:
-        options["replay_buffer_class"] = model.replay_buffer_class
+    model.replay_buffer_kwargs = {name: options[name] for name in names if name in options}
+    if kind is not default_class:
+        options["replay_buffer_class"] = kind
     if isinstance(model.observation_space, spaces.Dict):
-        options["n_steps"], plain.n_steps = model.n_steps, 1  # SB3 has no n-step returns there
-    setattr(plain, STORED, json.loads(data_to_json(options)))
-    return plain
+        options["n_steps"], model.n_steps = model.n_steps, 1  # SB3 has no n-step returns there
+    setattr(model, STORED, json.loads(data_to_json(options)))
 
 
 def take_stored_options(model: Any, given: frozenset[str]) -> dict[str, str]:

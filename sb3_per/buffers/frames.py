@@ -79,43 +79,41 @@ class FrameStore:
         """Return how many frames, counted from the first one, are in use or were in use."""
         return int(self.counters[N_USED])
 
-    def storage(self, n_rows: int) -> dict[str, NDArray[Any]]:
-        """Return views of everything that belongs to the first rows, by name."""
-        views: dict[str, NDArray[Any]] = {}
-        first = 0
-        for i, chunk in enumerate(self.chunks):
-            if first < self.n_frames:
-                views[f"frames/{i}"] = chunk[: self.n_frames - first]
-            first += len(chunk)
+    def state_dict(self, n_rows: int) -> dict[str, Any]:
+        """Return views of everything that belongs to the first rows."""
+        starts = np.cumsum([0, *map(len, self.chunks)]).tolist()
+        chunks = [
+            chunk[: max(self.n_frames - start, 0)]
+            for chunk, start in zip(self.chunks, starts, strict=False)
+        ]
         return {
-            **views,
-            "frames/previous": self.previous[: self.n_frames],
-            "frames/newest": self.newest[:n_rows],
-            "frames/following": self.following[:n_rows],
+            "n_frames": self.n_frames,
+            "chunks": chunks,
+            "previous": self.previous[: self.n_frames],
+            "newest": self.newest[:n_rows],
+            "following": self.following[:n_rows],
         }
 
-    def state(self) -> dict[str, Any]:
-        """Return what ``restore`` needs in addition to the arrays: values that JSON can hold."""
-        return {"n_frames": self.n_frames}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Reserve memory for stored frames; the views of ``storage`` then include them."""
+    def load_state_dict(self, state: dict[str, Any], n_rows: int) -> None:
+        """Continue from a state with so many rows; raise ValueError if it does not fit."""
         n_frames = state["n_frames"]
         if not 0 <= n_frames <= self.max_frames:
             raise ValueError(f"n_frames must lie in [0, {self.max_frames}], got {n_frames}")
         self._reserve(n_frames)
         # No row count is -1, so the next `add` notices and finds out which frames are free.
         self.counters[:] = -1, n_frames, -1
-
-    def check(self, n_rows: int) -> None:
-        """Check frames that were filled in; raise ValueError if there are no such frames."""
+        targets = self.state_dict(n_rows)
+        for name in ("previous", "newest", "following"):
+            targets[name][:] = np.asarray(state[name])
+        for target, stored in zip(targets["chunks"], state["chunks"], strict=False):
+            target[:] = np.asarray(stored)
         for lowest, frames in (
             (0, self.newest[:n_rows]),
             (0, self.following[:n_rows]),
-            (-1, self.previous[: self.n_frames]),
+            (-1, self.previous[:n_frames]),
         ):
-            if not ((frames >= lowest) & (frames < self.n_frames)).all():
-                raise ValueError(f"frames must lie in [{lowest}, {self.n_frames}), got {frames}")
+            if not ((frames >= lowest) & (frames < n_frames)).all():
+                raise ValueError(f"frames must lie in [{lowest}, {n_frames}), got {frames}")
 
     def observations(self, slots: IntArray) -> NDArray[Any]:
         """Return the observations in slots, shape (B, ...)."""

@@ -1,5 +1,6 @@
 """Hindsight experience replay (HER) with priorities."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from sb3_per.buffers.prioritized import (
     PrioritizedDictReplayBuffer,
     PrioritizedReplayBufferSamples,
 )
+from sb3_per.buffers.storage import fill, require_alike
 from sb3_per.options import ReplayBufferKwargs
 from sb3_per.prioritization.sampler import SampledBatch
 from sb3_per.prioritization.sum_tree import IntArray
@@ -41,8 +43,7 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
 
     All random numbers, including those for goals, come from the buffer's own generator, which is
     saved with it. The buffer must not be sampled while another thread adds transitions.
-    ``save_buffer`` and checkpoints store the buffer, except with ``copy_info_dict=True``: use
-    ``save_replay_buffer`` then.
+    Files and checkpoints store the buffer, except with ``copy_info_dict=True``.
 
     The arguments of ``HerReplayBuffer`` come first, in its order, and mean the same; then the
     options of ``PrioritizedReplayBuffer``.
@@ -131,19 +132,27 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
             "copy_info_dict": self.copy_info_dict,
         }
 
-    def storage(self) -> dict[str, NDArray[Any]]:
-        """Return views of everything stored; raise ValueError with ``copy_info_dict=True``."""
+    def _fits(self) -> dict[str, Any]:
+        return {**super()._fits(), "hindsight replay": True}
+
+    def _state_dict(self) -> dict[str, Any]:
         if self.copy_info_dict:
             raise ValueError(
-                "copy_info_dict must be False for save_buffer and checkpoints, which cannot store "
-                "infos (save_replay_buffer pickles them)"
+                "copy_info_dict must be False for files, which hold numbers and no infos (pickle "
+                "the buffer, or name numbers in info_keys)"
             )
-        return {
-            **super().storage(),
-            "ep_start": self.ep_start[: self.size()],
-            "ep_length": self.ep_length[: self.size()],
-            "current_ep_start": self._current_ep_start,
-        }
+        return {**super()._state_dict(), "episodes": self._episodes()}
+
+    def _episodes(self) -> dict[str, NDArray[Any]]:
+        n_rows = self.size()
+        starts = {"start": self.ep_start[:n_rows], "length": self.ep_length[:n_rows]}
+        return {**starts, "current_start": self._current_ep_start}
+
+    def _fill(self, state: Mapping[str, Any]) -> None:
+        self.pos, self.full = state["pos"], state["full"]
+        require_alike(self._episodes(), state["episodes"])
+        fill(self._episodes(), state["episodes"])
+        super()._fill(state)
 
     def sampleable_slots(self) -> IntArray:
         """Return the slots of the episodes that have ended and are stored as a whole."""
@@ -221,8 +230,8 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
         """
         if self.env is None and self.n_sampled_goal > 0:
             raise ValueError(
-                "a PrioritizedHerReplayBuffer without environments needs set_env(env), or "
-                "use_replay_buffer of an algorithm, before it is sampled"
+                "a PrioritizedHerReplayBuffer without environments needs set_env(env) before it is "
+                "sampled"
             )
         slots, weights = self._sample_slots(batch_size, beta)
         batch_size = len(slots)

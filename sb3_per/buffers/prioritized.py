@@ -10,6 +10,7 @@ overwritten in the meantime. The others become priorities, in the leaves of a su
 
 import functools
 import warnings
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -445,49 +446,38 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             **vars(self.options),
         }
 
-    def storage(self) -> dict[str, NDArray[Any]]:
-        """Return views of everything stored by row or slot, except priorities."""
-        return {**super().storage(), "flags": self.sampler.stored_flags()}
-
-    def state(self) -> dict[str, Any]:
-        """Return what ``restore`` needs in addition to the arrays: values that JSON can hold."""
-        state = {
-            "pos": self.pos,
-            "full": self.full,
-            "beta": self.beta,
-            "infos": {key: array.shape[2:] for key, array in self.info_arrays.items()},
+    def _state_dict(self) -> dict[str, Any]:
+        self._follow_storage()
+        return {
+            **super()._state_dict(),
             "n_demonstrations": self.n_demonstrations,
+            "beta": self.beta,
+            "sampler": self.sampler.state_dict(),
         }
-        return state if self.frames is None else {**state, **self.frames.state()}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def _load_state_dict(self, state: Mapping[str, Any]) -> None:
         """
-        Continue from a state, in a new buffer.
-
-        After this call, fill the views of ``storage``, and then call ``restore_priorities``.
-        """
-        for name in ("pos", "n_demonstrations"):
-            require_whole(name, state[name], 0)
-        self._set_demonstrations(state["n_demonstrations"])
-        if not 0 <= self.n_demonstration_rows <= state["pos"] < self.buffer_size:
-            raise ValueError(f"pos must be a row of the agent, got {state['pos']}")
-        self.pos, self.full, self.beta = state["pos"], bool(state["full"]), state["beta"]
-        self.make_info_arrays({k: np.empty((1, *shape)) for k, shape in state["infos"].items()})
-        if self.frames is not None:
-            self.frames.restore(state)
-
-    def restore_priorities(self, state: dict[str, Any], flags: NDArray[np.uint8]) -> None:
-        """
-        Continue from a state of the prioritization and stored flags.
+        Continue from a state of ``_state_dict``, of a buffer with as many rows.
 
         Transitions without a priority are new, and priorities without a transition are dropped: the
         buffer may have been saved after Ctrl-C in the middle of ``add``.
 
-        :raises ValueError: for a state or flags of another buffer.
+        :raises ValueError: before anything has changed, for a state of another buffer. If the state
+            turns out to be damaged later, the buffer is empty.
         """
-        if self.frames is not None:
-            self.frames.check(self.size())
-        self.sampler.restore(state, flags)
+        self._require_fitting(state)
+        self.reset()
+        try:
+            self._fill(state)
+        except BaseException:
+            self.reset()
+            raise
+
+    def _fill(self, state: Mapping[str, Any]) -> None:
+        super()._fill(state)
+        self._set_demonstrations(state["n_demonstrations"])
+        self.beta = state["beta"]
+        self.sampler.load_state_dict(state["sampler"])
         self._take_in_storage()
 
 

@@ -160,19 +160,67 @@ class SlotReplayBuffer(ReplayBuffer):
         # The observation at the write head is the newest transition's next observation.
         return self.pos if self.optimize_memory_usage and self.full else None
 
-    def storage(self) -> dict[str, NDArray[Any]]:
-        """Return views of the rows written so far, by name, or by name/key for Dict spaces."""
+    def _state_dict(self) -> dict[str, Any]:
+        """Return everything that is stored: views of arrays, and values that JSON can hold."""
+        state = {
+            "fits": self._fits(),
+            "buffer_size": self.buffer_size,
+            "pos": int(self.pos),
+            "full": bool(self.full),
+            "arrays": self._views(self._n_used_rows(), self.info_arrays),
+        }
+        return (
+            state
+            if self.frames is None
+            else {**state, "frames": self.frames.state_dict(self.size())}
+        )
+
+    def _fits(self) -> dict[str, Any]:
+        """Return what two buffers must have in common to hold the same transitions."""
+        return {
+            "observation_space": described(self.observation_space),
+            "action_space": described(self.action_space),
+            "n_envs": self.n_envs,
+            "optimize_memory_usage": self.optimize_memory_usage,
+            "n_stack": self.n_stack,
+            "info_keys": [*self.info_keys],
+            "hindsight replay": False,
+        }
+
+    def _n_used_rows(self) -> int:
         # Memory-optimised storage holds the last next observation in the row at the write head.
-        n_rows = min(self.size() + self.optimize_memory_usage, self.buffer_size)
-        views: dict[str, NDArray[Any]] = {}
-        for name in STORAGE:
-            store = getattr(self, name, None)  # SB3 makes no next_observations when they are shared
-            if isinstance(store, dict):
-                views |= {f"{name}/{key}": part[:n_rows] for key, part in store.items()}
-            elif store is not None:
-                views[name] = store[:n_rows]
-        views |= {f"infos/{key}": array[:n_rows] for key, array in self.info_arrays.items()}
-        return views if self.frames is None else {**views, **self.frames.storage(n_rows)}
+        return min(self.size() + self.optimize_memory_usage, self.buffer_size)
+
+    def _views(self, n_rows: int, infos: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+        """Return views of the first rows, by name; in dicts for Dict observations and infos."""
+        names = (*self._stores_of_observations(), *STORAGE[2:])
+        views: dict[str, Any] = _first_rows(
+            {**{name: getattr(self, name) for name in names}, "infos": infos}, n_rows
+        )
+        return views
+
+    def _require_fitting(self, state: Mapping[str, Any]) -> None:
+        """Raise ValueError unless ``_fill`` can fill this buffer."""
+        for name, value in self._fits().items():
+            if state["fits"][name] != value:
+                rule = f"{name} must be that of the stored buffer, {state['fits'][name]}"
+                raise ValueError(f"{rule}, got {value}")
+        first_row = -(-state["n_demonstrations"] // self.n_envs)
+        if not 0 <= first_row <= state["pos"] < self.buffer_size == state["buffer_size"]:
+            raise ValueError(f"pos must be a row of the agent, got {state['pos']}")
+
+    def _fill(self, state: Mapping[str, Any]) -> None:
+        """Fill an empty buffer from a state of ``_state_dict``."""
+        arrays = state["arrays"]
+        sizes = self.buffer_size, self.n_envs
+        infos = {k: np.zeros((*sizes, *v.shape[2:]), v.dtype) for k, v in arrays["infos"].items()}
+        self.pos, self.full = state["pos"], state["full"]
+        views = self._views(self._n_used_rows(), infos)
+        require_alike(views, arrays)
+        fill(views, arrays)
+        self.info_arrays = infos
+        if self.frames is not None:
+            self.frames.load_state_dict(state["frames"], self.size())
 
     def slots_of(self, row: int) -> IntArray:
         """Return the slots of a row, shape (n_envs,)."""
@@ -254,22 +302,27 @@ class SlotReplayBuffer(ReplayBuffer):
         self.pos = self.n_demonstration_rows = -(-n // self.n_envs)
 
     def extend_from(self, buffer: ReplayBuffer) -> None:
-        """Add the transitions of one of SB3's buffers with the same spaces, the oldest first."""
-        if self.info_keys:
+        """Add the newest transitions of a buffer with the same spaces, the oldest of them first."""
+        ours: Any = buffer if isinstance(buffer, SlotReplayBuffer) else None
+        if self.info_keys and ours is None:
             raise ValueError(f"SB3's buffers have no infos, so info_keys={[*self.info_keys]} fail")
+        arrays = {} if ours is None else ours.info_arrays
+        frames = None if ours is None else ours.frames
         rows, next_observations, next_rows = rows_in_order(buffer)
         stored: Any = getattr(buffer, "infos", [[{}] * self.n_envs] * buffer.buffer_size)  # of HER
-        for row, next_row in zip(rows, next_rows, strict=True):
-            pairs = zip(stored[row], buffer.timeouts[row], strict=True)
-            infos = [{**info, "TimeLimit.truncated": timeout > 0} for info, timeout in pairs]
-            self.add(
-                _row(buffer.observations, row),
-                _row(next_observations, next_row),
-                buffer.actions[row],
-                buffer.rewards[row],
-                buffer.dones[row],
-                infos,
-            )
+        for row, next_row in [*zip(rows, next_rows, strict=True)][-self.buffer_size :]:
+            if frames is None:
+                both = _row(buffer.observations, row), _row(next_observations, next_row)
+            else:
+                slots = self.slots_of(row)
+                both = frames.observations(slots), frames.next_observations(slots)
+            infos = [
+                {**stored[row][env], **{key: array[row, env] for key, array in arrays.items()}}
+                for env in range(self.n_envs)
+            ]
+            for info, timeout in zip(infos, buffer.timeouts[row], strict=True):
+                info["TimeLimit.truncated"] = timeout > 0
+            self.add(*both, buffer.actions[row], buffer.rewards[row], buffer.dones[row], infos)
 
     def _put(self, store: Any, row: int, observations: Any) -> None:
         if isinstance(store, dict):
@@ -471,18 +524,57 @@ def n_step_windows(
 
 def rows_in_order(buffer: ReplayBuffer) -> tuple[IntArray, Any, IntArray]:
     """
-    Return the rows of SB3's buffer that hold transitions, the oldest first.
+    Return the rows of a buffer that hold transitions, the oldest first.
 
-    :return: Rows; the arrays with their next observations; the rows of these arrays.
+    :return: Rows; the arrays with their next observations (None if frames are stored once); the
+        rows of these arrays.
     """
     rows = np.arange(buffer.size())
     if buffer.full:
         rows = np.roll(rows, -buffer.pos)
     if not buffer.optimize_memory_usage:
-        return rows, buffer.next_observations, rows
+        return rows, getattr(buffer, "next_observations", None), rows
     if buffer.full:
         rows = rows[1:]  # the row at the write head is no transition
     return rows, buffer.observations, (rows + 1) % buffer.buffer_size
+
+
+def described(space: spaces.Space[Any]) -> Any:
+    """Return what decides about the arrays of a space, as JSON can hold it."""
+    if isinstance(space, spaces.Dict):
+        return {key: described(part) for key, part in space.items()}
+    n = getattr(space, "nvec", getattr(space, "n", None))
+    choices = "" if n is None else f", n={np.asarray(n).tolist()}"
+    return f"{type(space).__name__}{space.shape} {space.dtype}{choices}"
+
+
+def _first_rows(store: Any, n_rows: int) -> Any:
+    if isinstance(store, Mapping):
+        return {key: _first_rows(part, n_rows) for key, part in store.items()}
+    return store[:n_rows]
+
+
+def require_alike(targets: Any, sources: Any, name: str = "arrays") -> None:
+    """Raise ValueError unless arrays have the shapes and types of others, in dicts of dicts."""
+    if isinstance(targets, dict):
+        if targets.keys() != sources.keys():
+            raise ValueError(f"{name} must be {[*targets]}, got {[*sources]}")
+        for key, target in targets.items():
+            require_alike(target, sources[key], key)
+    elif (targets.shape, targets.dtype) != (sources.shape, sources.dtype):
+        rule = f"{name} must be {targets.dtype} of shape {targets.shape}"
+        raise ValueError(f"{rule}, got {sources.dtype} of {sources.shape}")
+
+
+def fill(targets: Any, sources: Any) -> None:
+    """Fill arrays, in dicts of dicts, from others; from arrays in a file without a copy."""
+    if isinstance(targets, dict):
+        for key, target in targets.items():
+            fill(target, sources[key])
+    elif hasattr(sources, "read_into"):
+        sources.read_into(targets)
+    else:
+        targets[...] = sources
 
 
 def info_values(infos: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> dict[str, Any]:

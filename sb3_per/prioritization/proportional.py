@@ -52,14 +52,14 @@ class Prioritization(Protocol):
     def slots_at(self, leaves: IntArray) -> IntArray:
         """Return the slots that leaves of the tree, shape (B,), stand for."""
 
-    def state(self) -> dict[str, Any]:
-        """Return what ``restore`` needs: arrays, and values that JSON can hold."""
+    def state_dict(self) -> dict[str, Any]:
+        """Return what ``load_state_dict`` needs: arrays, and values that JSON can hold."""
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """
         Continue from a state of the same class with the same options.
 
-        :raises ValueError: before anything has changed, for a state that ``state`` cannot have
+        :raises ValueError: before anything has changed, for a state that ``state_dict`` cannot have
             returned.
         """
 
@@ -151,11 +151,11 @@ class Proportional(TDErrorPrioritization):
     def slots_at(self, leaves: IntArray) -> IntArray:
         return leaves
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         leaves = np.trim_zeros(self.tree.leaf_weights, "b")
         return {"largest_priority": self.largest_priority, "leaves": leaves}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         largest_priority = self.stored_largest_priority(state)
         leaves = stored_array(state, "leaves", np.float64, self.tree.n_leaves)
         bound = largest_priority**self.alpha * (1 + 1e-9)  # powers round

@@ -72,7 +72,7 @@ class RankBased(TDErrorPrioritization):
     def slots_at(self, leaves: IntArray) -> IntArray:
         return self._order.at(leaves)
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         slots, priorities = self._order.entries()
         return {
             "largest_priority": self.largest_priority,
@@ -82,7 +82,7 @@ class RankBased(TDErrorPrioritization):
             "leaves": self.tree.leaf_weights[: len(slots)],
         }
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         largest_priority = self.stored_largest_priority(state)
         n_slots = self.tree.n_leaves
         slots = stored_array(state, "slots", np.int64, n_slots)

@@ -1,7 +1,9 @@
 """The sampler: it samples slots by priority, weights them, and drops TD errors that are stale."""
 
+import json
 import logging
 import time
+import warnings
 from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
@@ -9,9 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sb3_per._utils import kernel, require_one_of
+from sb3_per._utils import as_arrays, generator_from, generator_state, kernel, require_one_of
 from sb3_per.options import PrioritizationOptions
-from sb3_per.prioritization.proportional import LossAdjusted, Prioritization, Proportional
+from sb3_per.prioritization.proportional import (
+    LossAdjusted,
+    Prioritization,
+    Proportional,
+    stored_array,
+)
 from sb3_per.prioritization.rank_based import RankBased
 from sb3_per.prioritization.sum_tree import (
     FloatArray,
@@ -209,18 +216,63 @@ class PrioritizedSampler:
         """Return the flags up to the last slot that has one, to be stored."""
         return np.trim_zeros(self.flags, "b")
 
-    def restore(self, state: dict[str, Any], flags: Flags) -> None:
+    def state_dict(self) -> dict[str, Any]:
         """
-        Continue from a state of the prioritization and flags of ``stored_flags``.
+        Return what ``load_state_dict`` needs: arrays, and values that JSON can hold.
 
-        Slots that have a priority can be sampled.
+        :raises ValueError: for a prioritization of the user's own whose state would be incomplete.
+        """
+        kind = type(self.prioritization)
+        # A subclass that inherits both methods from ours would silently lose what it adds.
+        defined = {"state_dict", "load_state_dict"} <= vars(kind).keys()
+        if kind not in PRIORITIZATIONS.values() and not defined:
+            raise ValueError(
+                "a prioritization of your own must define state_dict() and load_state_dict(state) "
+                f"itself to be stored, so that what it adds is stored, too, got {kind.__name__}"
+            )
+        return {
+            "generator": generator_state(self.generator),
+            "options": self._options_of_priorities(),
+            "flags": self.stored_flags(),
+            "priorities": self.prioritization.state_dict(),
+        }
+
+    def _options_of_priorities(self) -> dict[str, Any]:
+        """Return the options that stored priorities depend on, as JSON returns them."""
+        options = {**self.options.shared, "prioritization": self.options.prioritization}
+        options["prioritization_kwargs"] = self.options.prioritization_kwargs
+        text = json.dumps(options, default=_as_json)
+        as_read: dict[str, Any] = json.loads(text)
+        return as_read
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """
+        Continue from a state. Slots that have a priority can be sampled.
+
+        If options of priorities differ, nothing can be sampled, and a warning says so.
 
         :raises ValueError: for a state that does not fit; the sampler is of no use then.
         """
-        self.prioritization.restore(state)
+        self.clear()
+        self.generator = generator_from(state["generator"])
+        options, stored = self._options_of_priorities(), state["options"]
+        if options != stored:
+            differ = {
+                name: stored.get(name) for name in options if options[name] != stored.get(name)
+            }
+            warnings.warn(
+                "the stored priorities do not fit the options of the buffer, so all transitions "
+                f"get the initial priority; they were stored with {differ}",
+                stacklevel=6,
+            )
+            return
+        flags = stored_array(
+            {"flags": as_arrays(state["flags"])}, "flags", np.uint8, len(self.flags)
+        )
+        self.prioritization.load_state_dict(as_arrays(state["priorities"]))
         slots = np.arange(len(self.flags))
         inserted = slots[self.prioritization.probabilities(slots) > 0]
-        self.flags[: len(flags)] = flags & (SAMPLED | STALE)
+        self.flags[: len(flags)] |= flags & (SAMPLED | STALE)
         self.flags[inserted] |= INSERTED
         self._n_inserted[0] = len(inserted)
         if self._uniform is not None and len(inserted) > 0:
@@ -284,6 +336,13 @@ class UniformSlots:
             n_before = missing - np.arange(len(missing))  # present slots before each missing one
             slots += np.searchsorted(n_before, slots, side="right")
         return slots
+
+
+def _as_json(value: Any) -> Any:
+    """Return a value that JSON does not know as numbers or text."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return getattr(value, "__qualname__", str(type(value)))
 
 
 @cache

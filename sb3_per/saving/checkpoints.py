@@ -7,47 +7,20 @@ import re
 import sys
 import warnings
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch as th
-from numpy.typing import NDArray
 from stable_baselines3.common import callbacks
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.type_aliases import GymEnv
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecNormalize
 
-from sb3_per._utils import require_whole
-from sb3_per.algorithms.base import (
-    PrioritizedAlgorithm,
-    refuse_misplaced,
-    require_matching_buffer,
-    torch_states,
-)
-from sb3_per.algorithms.dqn import PERDQN
-from sb3_per.saving.buffers import (
-    BIT_GENERATORS,
-    as_json,
-    generator_from,
-    generator_state,
-    open_archive,
-    pack_buffer,
-    unpack_buffer,
-    write_archive,
-)
-
-# The checkpoint decides these arguments: it stores the buffer with its options, and a resumed run
-# starts a new episode.
-_DECIDED = (
-    "buffer_size",
-    "force_reset",
-    "optimize_memory_usage",
-    "replay_buffer_class",
-    "replay_buffer_kwargs",
-)
-
-Algorithm = TypeVar("Algorithm", bound=PrioritizedAlgorithm)
+import sb3_per
+from sb3_per._utils import BIT_GENERATORS, as_arrays, generator_from, generator_state, require_whole
+from sb3_per.algorithms.base import PrioritizedAlgorithm, require_matching_buffer, torch_states
+from sb3_per.saving.buffers import encoded, fill_buffer, open_archive, write_archive
 
 
 def save_checkpoint(model: PrioritizedAlgorithm, path: str | os.PathLike[str]) -> None:
@@ -63,18 +36,18 @@ def save_checkpoint(model: PrioritizedAlgorithm, path: str | os.PathLike[str]) -
     :raises ValueError: for an algorithm of SB3, for a buffer that ``save_buffer`` cannot store, and
         for a buffer that no longer fits the model (its gamma was changed, for example).
     """
-    write_archive(path, "checkpoint", *_contents_of(model))
+    write_archive(path, "checkpoint", _contents_of(model))
 
 
 def load_checkpoint(
     path: str | os.PathLike[str],
     env: GymEnv,
     device: th.device | str = "auto",
-    algorithm: type[Algorithm] = PERDQN,  # type: ignore[assignment]  # mypy has no defaults here
+    algorithm: type[PrioritizedAlgorithm] | None = None,
     *,
     restore_environments: bool = True,
     **options: Any,
-) -> Algorithm:
+) -> Any:
     """
     Load the model of a checkpoint.
 
@@ -84,36 +57,29 @@ def load_checkpoint(
     :param path: A file of ``save_checkpoint``.
     :param env: As many environments, with the same wrappers, as the run had.
     :param device: The device of networks and batches.
-    :param algorithm: The class of the model.
+    :param algorithm: The class of the model, if it is a subclass of your own.
     :param restore_environments: Whether to restore the random generators of the environments. Pass
         False if their ``np_random`` cannot be set.
-    :param options: As for ``PERDQN.load``, without options of the buffer, which is stored.
-    :raises ValueError: for a file that is damaged or of another kind, environments that do not
-        fit, and options that the checkpoint decides.
+    :param options: As for ``PERDQN.load``, such as ``replay_buffer_kwargs=dict(storage_dir=...)``;
+        ``load_buffer`` says how a buffer with other options is filled.
+    :return: A model of the class that was saved.
+    :raises ValueError: for a file that is damaged or of another kind, and environments that do not
+        fit.
     """
     if env is None or isinstance(env, str):
         raise ValueError(f"env must be an environment, such as gym.make returns it, got {env!r}")
-    refuse_misplaced(algorithm, options)
-    for name in _DECIDED:
-        if name in options:
-            raise ValueError(f"{name} comes from the checkpoint: leave it out")
-    with open_archive(path, "checkpoint") as archive:
-        header = archive.header
-        if header["algorithm"] not in [kind.__name__ for kind in algorithm.__mro__]:
-            rule = f"algorithm must be {header['algorithm']} or a subclass of it"
-            raise ValueError(f"{rule}, got {algorithm.__name__}")
-        networks = io.BytesIO(archive.members.read("model.zip"))
-        # The smallest buffer, since the stored one replaces it.
-        model = algorithm.load(networks, env=env, device=device, buffer_size=1, **options)
-        model.buffer_size = header["buffer_size"]
-        prioritization: Any = model.replay_buffer_kwargs.get("prioritization")
-        own_class = prioritization if callable(prioritization) else None  # a name is in the file
-        storage_dir = model.replay_buffer_kwargs.get("storage_dir")
-        buffer = unpack_buffer(archive, model.device, own_class, storage_dir)
-        model.use_replay_buffer(buffer)
-        _restore_normalization(model.get_vec_normalize_env(), header["normalization"] or {})
-        torch = [archive.array(name) for name in header["torch"]]
-        _restore_random(model, header["random"], torch, restore_environments)
+    if algorithm is not None and not isinstance(algorithm, type):
+        raise ValueError(f"algorithm must be a class of your own, or None, got {algorithm!r}")
+    with open_archive(path, "checkpoint") as state:
+        saved = state["algorithm"]
+        algorithm = algorithm or getattr(sb3_per, saved, None)
+        if algorithm is None or saved not in [kind.__name__ for kind in algorithm.__mro__]:
+            raise ValueError(f"algorithm must be the class {saved}, got {algorithm}")
+        networks = io.BytesIO(state["model.zip"])
+        model = algorithm.load(networks, env=env, device=device, **options)
+        fill_buffer(model.replay_buffer, state["buffer"])
+        _restore_normalization(model.get_vec_normalize_env(), state["normalization"])
+        _restore_random(model, state["random"], restore_environments)
     return model
 
 
@@ -128,8 +94,6 @@ def latest_checkpoint(folder: str | os.PathLike[str], name_prefix: str = "rl_mod
     """
     for path in reversed(_checkpoints(Path(folder), name_prefix)):
         try:
-            # Not `is_zipfile`: the end of a file that was cut off may look like that of the model's
-            # archive within it.
             with open_archive(path, "checkpoint"):
                 return path
         except ValueError as error:
@@ -157,9 +121,10 @@ class CheckpointCallback(callbacks.CheckpointCallback):
     :param save_vecnormalize: Without effect, for the same reason.
     :param verbose: 2 to log what was saved.
     :param keep: How many checkpoints to keep; older ones are deleted once a new one is written.
+        None keeps all, as SB3's callback does.
     :raises ValueError: when training starts, if the model cannot be stored, or if the folder
-        has checkpoints of a run that got further; at the first step, if the callback is
-        within another callback, such as ``EveryNTimesteps``, which hides the rollouts from it.
+        has checkpoints of a run that got further; at the first step, if the callback is within
+        ``EveryNTimesteps``, which hides the rollouts from it.
     """
 
     def __init__(
@@ -171,16 +136,21 @@ class CheckpointCallback(callbacks.CheckpointCallback):
         save_vecnormalize: bool = True,
         verbose: int = 0,
         *,
-        keep: int = 2,
+        keep: int | None = None,
     ) -> None:
         require_whole("save_freq", save_freq)
-        require_whole("keep", keep)
+        if keep is not None:
+            require_whole("keep", keep)
         super().__init__(
             save_freq, str(save_path), name_prefix, save_replay_buffer, save_vecnormalize, verbose
         )
         self.keep = keep
 
     def _on_training_start(self) -> None:
+        # A run that was killed while it saved has left files as large as the buffer.
+        for partial in Path(self.save_path).glob(".*.partial"):
+            if _name_of_checkpoints(self.name_prefix).match(partial.name[1:]):
+                partial.unlink()
         # Refuse what cannot be continued before hours are spent.
         _require_storable(self.model)
         self._n_saved = self.model.num_timesteps
@@ -196,10 +166,7 @@ class CheckpointCallback(callbacks.CheckpointCallback):
 
     def _on_step(self) -> bool:
         if not self._saw_rollout_start:
-            raise ValueError(
-                "CheckpointCallback must be given to learn itself, alone or in a list of "
-                f"callbacks, got one within {type(self.parent).__name__}"
-            )
+            raise ValueError("CheckpointCallback must be passed to learn, not to EveryNTimesteps")
         self._is_due |= self.n_calls % self.save_freq == 0
         return True
 
@@ -218,8 +185,9 @@ class CheckpointCallback(callbacks.CheckpointCallback):
         path = Path(self._checkpoint_path(extension="ckpt"))
         save_checkpoint(self.model, path)  # type: ignore[arg-type]  # it says what it needs
         self._is_due, self._n_saved = False, self.model.num_timesteps
-        for old in _checkpoints(Path(self.save_path), self.name_prefix)[: -self.keep]:
-            old.unlink()
+        if self.keep is not None:
+            for old in _checkpoints(Path(self.save_path), self.name_prefix)[: -self.keep]:
+                old.unlink()
         if self.verbose >= 2:
             self.logger.info(f"Saved {path}")
 
@@ -229,17 +197,21 @@ def _n_steps(path: Path) -> int:
     return int(path.stem.split("_")[-2])
 
 
+def _name_of_checkpoints(name_prefix: str) -> re.Pattern[str]:
+    # A pattern of `glob` would also match what belongs to another prefix.
+    return re.compile(rf"{re.escape(name_prefix)}_\d+_steps\.ckpt")
+
+
 def _checkpoints(folder: Path, name_prefix: str) -> list[Path]:
     """Return the checkpoints in the order of their steps; none if the folder is missing."""
-    # Not by a pattern alone: "*" would also match what belongs to another prefix.
-    name = re.compile(rf"{re.escape(name_prefix)}_\d+_steps\.ckpt")
+    name = _name_of_checkpoints(name_prefix)
     found = [path for path in folder.glob("*_steps.ckpt") if name.fullmatch(path.name)]
     return sorted(found, key=_n_steps)
 
 
-def _contents_of(model: BaseAlgorithm) -> tuple[dict[str, Any], dict[str, Any]]:
+def _contents_of(model: BaseAlgorithm) -> dict[str, Any]:
     """
-    Return header and members of a checkpoint; arrays are views.
+    Return what a checkpoint holds; arrays are views.
 
     :raises ValueError: for an algorithm of SB3, and a buffer that cannot be stored.
     """
@@ -247,24 +219,17 @@ def _contents_of(model: BaseAlgorithm) -> tuple[dict[str, Any], dict[str, Any]]:
         rule = "the model must be of a prioritized algorithm, such as PERDQN"
         raise ValueError(f"{rule}, got {type(model).__name__}")
     require_matching_buffer(model.replay_buffer, model)
-    buffer, arrays = pack_buffer(model.replay_buffer)
     networks = io.BytesIO()
     model.save(networks)
-    # With gSDE, torch's states before the noise of this rollout: a resumed run samples it, too.
-    torch = model.torch_states_before_rollout or torch_states()
-    states = {f"torch/{i}": state.cpu().numpy() for i, state in enumerate(torch)}
     means = _running_means(model.get_vec_normalize_env())
-    ours = [kind for kind in type(model).__mro__ if kind.__module__.startswith("sb3_per.")]
-    header = {
-        "algorithm": ours[0].__name__,
+    return {
+        "algorithm": type(model).__name__,
         "num_timesteps": model.num_timesteps,
-        "buffer_size": model.buffer_size,
+        "model.zip": networks.getvalue(),
+        "buffer": model.replay_buffer._state_dict(),
+        "normalization": {key: vars(running) for key, running in means.items()},
         "random": _random_states(model),
-        "torch": [*states],
-        "normalization": {key: vars(running) for key, running in means.items()} or None,
-        "buffer": buffer,
     }
-    return header, {"model.zip": networks.getvalue(), **states, **arrays}
 
 
 def _require_storable(model: BaseAlgorithm) -> None:
@@ -273,10 +238,10 @@ def _require_storable(model: BaseAlgorithm) -> None:
 
     :raises ValueError: for a model that cannot be stored.
     """
-    header, _ = _contents_of(model)
-    as_json(header)
+    contents = _contents_of(model)
+    encoded(contents, {})
     env = model.get_env()
-    states = header["random"]["environments"]
+    states = contents["random"]["environments"]
     problem = "np_random cannot be read" if None in states else ""
     try:
         if env is not None:
@@ -294,9 +259,12 @@ def _require_storable(model: BaseAlgorithm) -> None:
 # Random generators.
 
 
-def _random_states(model: BaseAlgorithm) -> dict[str, Any]:
-    """Return the states of the generators of Python, NumPy, the action space and environments."""
+def _random_states(model: PrioritizedAlgorithm) -> dict[str, Any]:
+    """Return the states of all generators, of the action space and environments, too."""
+    # With gSDE, torch's states before the noise of this rollout: a resumed run samples it, too.
+    torch = model.torch_states_before_rollout or torch_states()
     return {
+        "torch": [state.cpu().numpy() for state in torch],
         "python": random.getstate(),
         "numpy": np.random.get_state(legacy=False),  # noqa: NPY002  # SB3 uses this generator
         "action_space": generator_state(model.action_space.np_random),
@@ -310,7 +278,6 @@ def _random_states(model: BaseAlgorithm) -> dict[str, Any]:
 def _restore_random(
     model: BaseAlgorithm,
     states: dict[str, Any],
-    torch: list[NDArray[np.uint8]],
     restore_environments: bool,
 ) -> None:
     """
@@ -326,12 +293,14 @@ def _restore_random(
             _restore_environments(env, states["environments"])
     version, internal, gauss = states["python"]
     random.setstate((version, tuple(internal), gauss))
-    np.random.set_state(states["numpy"])  # noqa: NPY002  # SB3 uses this generator
-    model.action_space.np_random.bit_generator.state = states["action_space"]
-    th.set_rng_state(th.from_numpy(torch[0]))
+    np.random.set_state(as_arrays(states["numpy"]))  # noqa: NPY002  # SB3 uses this generator
+    of_actions = generator_from(states["action_space"]).bit_generator.state
+    model.action_space.np_random.bit_generator.state = of_actions
+    torch = [th.from_numpy(np.asarray(state)) for state in states["torch"]]
+    th.set_rng_state(torch[0])
     n_devices = th.cuda.device_count() if th.cuda.is_available() else 0
     for device, state in zip(range(n_devices), torch[1:], strict=False):
-        th.cuda.set_rng_state(th.from_numpy(state), device)
+        th.cuda.set_rng_state(state, device)
 
 
 def _restore_environments(env: VecEnv, states: list[dict[str, Any] | None]) -> None:
@@ -395,7 +364,7 @@ def _restore_normalization(env: VecNormalize | None, stored: dict[str, Any]) -> 
             f"statistics of {[*means]} instead of {[*stored]}"
         )
     for key, running in means.items():
-        running.mean, running.var = (np.array(stored[key][name]) for name in ("mean", "var"))
+        running.mean, running.var = (np.asarray(stored[key][name]) for name in ("mean", "var"))
         running.count = stored[key]["count"]
 
 

@@ -8,13 +8,13 @@ import pickle
 import subprocess
 import sys
 import tracemalloc
-import warnings
 import zipfile
 
 import gymnasium as gym
 import numpy as np
 import pytest
 from builders import BOX, TWO_ACTIONS, probabilities_in
+from checks import assert_same_buffer
 from gymnasium import spaces
 from models import ALL, PAIRS, Point, Still, all_equal, is_discrete, make, parameters
 from own_prioritization import Storable
@@ -31,7 +31,7 @@ from sb3_per import (
     PERSAC,
     PrioritizedHerReplayBuffer,
     PrioritizedReplayBuffer,
-    load_buffer,
+    Rainbow,
     save_buffer,
 )
 from sb3_per.options import LAP, beta_at
@@ -161,6 +161,10 @@ def with_goals():
     return DummyVecEnv([lambda: PointReach(discrete=True)])
 
 
+def with_goals_of_sac():
+    return DummyVecEnv([PointReach])
+
+
 def with_dict():
     return DummyVecEnv([lambda: Point(True, spaces.Dict({"point": POINT}))])
 
@@ -266,6 +270,17 @@ def test_agents_play_and_learn_where_this_package_is_not_installed(tmp_path, mon
         assert again.n_steps == model.n_steps
 
 
+def test_network_of_rainbow_needs_this_package_and_python_says_so(tmp_path):
+    make(Rainbow).save(tmp_path / "rainbow")
+    code = "import sys; sys.modules['sb3_per'] = None; from stable_baselines3 import DQN;"
+    code += f"DQN.load({str(tmp_path / 'rainbow')!r})"
+
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+    assert run.stderr.splitlines()[-1].startswith("ModuleNotFoundError")
+    assert type(Rainbow.load(tmp_path / "rainbow").replay_buffer) is PrioritizedReplayBuffer
+
+
 def test_value_that_cannot_be_read_loses_only_itself(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     code = "from sb3_per.prioritization.proportional import Proportional\n"
@@ -327,63 +342,7 @@ def test_unusable_buffers_are_refused(arguments):
         PERDQN("MlpPolicy", "CartPole-v1", **arguments)
 
 
-# Another buffer
-
-
-def changed_options(buffer_of, model):
-    """Let a model continue with the buffer of another one; return the text of the warning."""
-    with pytest.warns(UserWarning, match="options of the buffer") as caught:
-        model.use_replay_buffer(buffer_of.replay_buffer)
-    assert [warning.filename for warning in caught] == [__file__]
-    return str(caught[0].message)
-
-
-def test_model_takes_the_options_of_another_buffer_but_keeps_its_beta(tmp_path):
-    other = make(options={"alpha": 0.7, "beta": 0.1}, buffer_size=100).learn(60)
-    model = make(options={"alpha": 0.9, "beta": (0.2, 0.8)})
-
-    message = changed_options(other, model)
-
-    assert "alpha" in message
-    assert "buffer_size" in message
-    assert "beta" not in message
-    assert model.replay_buffer_kwargs["beta"] == (0.2, 0.8)
-    assert model.learn(30).replay_buffer.beta == 0.8
-    model.save(tmp_path / "model")
-    again = PERDQN.load(tmp_path / "model", env=Point(True))
-    assert (again.replay_buffer.alpha, again.replay_buffer.n_slots) == (0.7, 100)
-    assert options_of(again)["beta"] == [0.2, 0.8]
-
-
-@pytest.mark.parametrize("arguments", [{}, {"options": RANK}, {"options": LAP}, {"n_steps": 3}])
-@pytest.mark.parametrize("n_envs", [1, 3])  # 150 rows, or 49 of three
-def test_buffer_with_the_same_options_loads_without_a_warning(arguments, n_envs, tmp_path):
-    env = make_vec_env(lambda: Point(True), n_envs=n_envs)
-    model = make(PERDQN, env, buffer_size=149, **arguments).learn(60)
-    model.save_replay_buffer(tmp_path / "buffer.pkl")
-    options = dict(model.replay_buffer_kwargs)
-    del model.replay_buffer
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        model.load_replay_buffer(tmp_path / "buffer.pkl")
-
-    assert (model.replay_buffer_kwargs, model.buffer_size) == (options, 149)
-
-
-@pytest.mark.parametrize(
-    ("options", "threshold", "beta"),
-    [
-        ({"prioritization": "lap", "prioritization_kwargs": {"threshold": 0.5}}, 0.5, 0.0),
-        ({"prioritization": "proportional", "alpha": 0.1}, None, (0.2, 0.9)),
-    ],
-)
-def test_another_prioritization_brings_its_loss_and_its_beta(options, threshold, beta):
-    model = make(PERSAC, options={"prioritization": "proportional", "beta": (0.2, 0.9)})
-
-    changed_options(make(PERSAC, options=options), model)
-
-    assert (model.loss_threshold, model.replay_buffer_kwargs["beta"]) == (threshold, beta)
+# Buffers
 
 
 @pytest.mark.parametrize(
@@ -393,71 +352,79 @@ def test_another_prioritization_brings_its_loss_and_its_beta(options, threshold,
         (ReplayBuffer(10, POINT, TWO_ACTIONS, "cpu"), "action_space"),
         (ReplayBuffer(10, POINT, spaces.Discrete(3), "cpu", n_envs=2), "n_envs"),
         (PrioritizedReplayBuffer(10, BOX, TWO_ACTIONS, "cpu"), "observation_space"),
-        (PrioritizedReplayBuffer(10, POINT, spaces.Discrete(3), "cpu", n_steps=3), "n_steps"),
     ],
 )
 def test_buffer_that_does_not_fit_is_refused(buffer, named, tmp_path):
-    save_to_pkl(tmp_path / "buffer.pkl", buffer)
-    model = make()
-    own, options = model.replay_buffer, dict(model.replay_buffer_kwargs)
+    if isinstance(buffer, PrioritizedReplayBuffer):
+        save_buffer(buffer, tmp_path / "buffer.pkl")
+    else:
+        save_to_pkl(tmp_path / "buffer.pkl", buffer)
+    model = make().learn(30)
+    before = model.replay_buffer
 
     with pytest.raises(ValueError, match=named):
         model.load_replay_buffer(tmp_path / "buffer.pkl")
 
-    assert model.learn(30).replay_buffer is own
-    assert (model.replay_buffer_kwargs, model.buffer_size) == (options, 150)
+    assert model.replay_buffer is before
+    assert before.size() == 30
 
 
-def test_n_step_returns_of_another_gamma_are_refused():
-    with pytest.raises(ValueError, match="gamma"):
-        make(n_steps=3, gamma=0.5).use_replay_buffer(make(n_steps=3).replay_buffer)
-
-
-# SB3 leaves the file open.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_file_of_save_buffer_is_refused_with_what_reads_it(tmp_path):
+def test_file_that_holds_no_buffer_is_refused(tmp_path):
     model = make().learn(30)
-    save_buffer(model.replay_buffer, tmp_path / "buffer.npz")
+    model.save(tmp_path / "model.zip")
+    (tmp_path / "text").write_text("text")
 
-    with pytest.raises(ValueError, match="load_buffer"):
-        model.load_replay_buffer(tmp_path / "buffer.npz")
+    for name in ("model.zip", "text"):
+        with pytest.raises(ValueError, match=f"{name}.* save_"):
+            model.load_replay_buffer(tmp_path / name)
 
-
-def test_deleted_buffer_is_replaced_by_a_stored_one(tmp_path):
-    model = make().learn(60)
-    save_buffer(model.replay_buffer, tmp_path / "buffer.npz")
-    del model.replay_buffer  # to save memory
-    assert not hasattr(model, "replay_buffer")
-
-    model.use_replay_buffer(load_buffer(tmp_path / "buffer.npz"))
-
-    assert len(model.learn(60, reset_num_timesteps=False).replay_buffer) == 120
+    assert model.replay_buffer.size() == 30
 
 
-def test_buffer_is_loaded_as_it_was_stored(tmp_path):
-    model = make().learn(140)  # in the middle of an episode
-    stored = {name: array.copy() for name, array in model.replay_buffer.storage().items()}
-    model.save_replay_buffer(tmp_path / "buffer")
+@pytest.mark.parametrize("how", ["deleted", "None", "file object"])
+def test_buffer_is_loaded_as_it_was_stored(how, tmp_path):
+    model = make(options=RANK).learn(140)  # in the middle of an episode
+    with (tmp_path / "file").open("w+b") as file:
+        path = file if how == "file object" else tmp_path / "buffer"  # with SB3's suffix
+        model.save_replay_buffer(path)
+        stored = model.replay_buffer
+        if how == "deleted":
+            del model.replay_buffer  # to save memory
+            assert not hasattr(model, "replay_buffer")
+        else:
+            model.replay_buffer = None
+        file.seek(0)
+        model.load_replay_buffer(path)
 
-    model.replay_buffer = None
+    assert_same_buffer(model.replay_buffer, stored)
+    assert model.learn(60, reset_num_timesteps=False).num_timesteps == 200
+
+
+def test_buffer_that_is_exchanged_does_not_join_two_episodes(tmp_path):
+    other = make(n_steps=3).learn(41)
+    other.save_replay_buffer(tmp_path / "buffer")
+    model = make(n_steps=3).learn(47)
+
     model.load_replay_buffer(tmp_path / "buffer")
+    model.learn(5, reset_num_timesteps=False)
 
-    loaded = model.replay_buffer.storage()
-    assert all(np.array_equal(loaded[name], stored[name]) for name in stored)
+    discounts = model.replay_buffer._get_samples(np.array([38, 39, 40])).discounts
+    np.testing.assert_allclose(discounts.flatten(), [0.9**3, 0.9**2, 0.9], rtol=1e-6)
 
 
-def test_buffer_of_another_class_is_made_again_after_saving(tmp_path):
-    env = DummyVecEnv([PointReach])
-    space, actions = env.observation_space, env.action_space
-    hindsight = PrioritizedHerReplayBuffer(300, space, actions, env, "cpu", prioritization="lap")
-    model = PERSAC("MultiInputPolicy", env, buffer_size=300, device="cpu", learning_starts=100)
+def test_model_with_another_buffer_is_made_again_with_it(tmp_path):
+    model = make(PERSAC, with_goals_of_sac(), "MultiInputPolicy", learning_starts=60)
+    env = model.get_env()
+    spaces_of_model = model.observation_space, model.action_space
+    model.replay_buffer = PrioritizedHerReplayBuffer(
+        300, *spaces_of_model, env, "cpu", n_sampled_goal=2, alpha=0.3
+    )
+    model.learn(80).save(tmp_path / "model")
 
-    with pytest.warns(UserWarning, match="n_sampled_goal"):
-        model.use_replay_buffer(hindsight)
-    model.save(tmp_path / "model")
+    loaded = PERSAC.load(tmp_path / "model", env=env).replay_buffer
 
-    loaded = PERSAC.load(tmp_path / "model", env=env, device="cpu")
-    assert type(loaded.replay_buffer) is PrioritizedHerReplayBuffer
+    assert (type(loaded), loaded.n_sampled_goal) == (PrioritizedHerReplayBuffer, 2)
+    assert (loaded.n_slots, loaded.alpha) == (300, 0.3)
 
 
 class NotStratified(PrioritizedReplayBuffer):
@@ -472,39 +439,3 @@ def test_buffer_class_with_fixed_options_is_made_again_after_saving(tmp_path):
 
     assert type(loaded.replay_buffer) is NotStratified
     assert not loaded.replay_buffer.options.stratified
-
-
-def test_hindsight_buffer_gives_way_to_a_plain_one(tmp_path):
-    env = DummyVecEnv([PointReach])
-    options = {"buffer_size": 300, "device": "cpu", "learning_starts": 100}
-    plain = PERSAC("MultiInputPolicy", env, **options).learn(60).replay_buffer
-    model = PERSAC(
-        "MultiInputPolicy", env, replay_buffer_class=PrioritizedHerReplayBuffer, **options
-    )
-
-    with pytest.warns(UserWarning, match="options of the buffer"):
-        model.use_replay_buffer(plain)
-    model.save(tmp_path / "model")
-
-    loaded = PERSAC.load(tmp_path / "model", env=env, device="cpu")
-    assert type(loaded.replay_buffer) is type(plain)
-
-
-def test_exchanged_hindsight_buffer_does_not_join_two_episodes():
-    env = DummyVecEnv([lambda: PointReach(discrete=True)])
-    model = make(
-        env=env,
-        policy="MultiInputPolicy",
-        replay_buffer_class=PrioritizedHerReplayBuffer,
-        learning_starts=100,
-    ).learn(21)
-    first = model.replay_buffer
-    second = PrioritizedHerReplayBuffer(
-        150, env.observation_space, env.action_space, env, "cpu", gamma=0.9, **first.arguments()
-    )
-
-    for buffer in (second, first):
-        model.use_replay_buffer(buffer)
-        model.learn(8, reset_num_timesteps=False)
-
-    assert first.ep_start[[20, 21], 0].tolist() == [0, 21]

@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 from builders import BOX, DICT, TWO_ACTIONS, fill, observation
-from checks import assert_same_batch
+from checks import assert_same_batch, saved_and_loaded
 from frequencies import SIGNIFICANCE, chi_square_p_value
 from gymnasium import spaces
 from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
@@ -14,8 +14,6 @@ from sb3_per import (
     PrioritizedDictReplayBuffer,
     PrioritizedHerReplayBuffer,
     PrioritizedReplayBuffer,
-    load_buffer,
-    save_buffer,
 )
 
 GAMMA = 0.9
@@ -227,9 +225,8 @@ def test_stored_buffer_keeps_its_demonstrations(n_envs, tmp_path):
     buffer.add_demonstrations(demonstrations(7, DICT))
     fill(buffer, 20)
     buffer.update_priorities(buffer.sample(6).slots, np.arange(6))
-    save_buffer(buffer, tmp_path / "buffer.npz")
 
-    loaded = load_buffer(tmp_path / "buffer.npz", "cpu"), pickle.loads(pickle.dumps(buffer))
+    loaded = saved_and_loaded(buffer, tmp_path / "buffer.npz"), pickle.loads(pickle.dumps(buffer))
 
     for _ in range(2):
         batch = buffer.sample(16)

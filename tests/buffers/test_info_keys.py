@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 import torch as th
 from builders import BOX, TWO_ACTIONS
+from checks import saved_and_loaded
 
 from sb3_per import (
     PERDQN,
     PrioritizedReplayBuffer,
-    load_buffer,
     load_checkpoint,
-    save_buffer,
     save_checkpoint,
 )
 
@@ -105,9 +104,11 @@ def test_values_that_are_no_numbers_are_refused(value):
 
 def test_stored_infos_continue(tmp_path):
     buffer = filled(n_envs=2)
-    save_buffer(buffer, tmp_path / "buffer.npz")
 
-    for again in (load_buffer(tmp_path / "buffer.npz", "cpu"), pickle.loads(pickle.dumps(buffer))):
+    for again in (
+        saved_and_loaded(buffer, tmp_path / "buffer.npz"),
+        pickle.loads(pickle.dumps(buffer)),
+    ):
         expected, found = pickle.loads(pickle.dumps(buffer)).sample(8), again.sample(8)
         assert all(th.equal(expected.infos[key], found.infos[key]) for key in KEYS)
         add(again, [info(14, 0), info(14, 1)])

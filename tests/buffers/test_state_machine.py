@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from builders import BOX, DICT, TWO_ACTIONS, fill, observation, probabilities_in
-from checks import assert_same_buffer, check_valid
+from checks import assert_same_buffer, check_valid, saved_and_loaded
 from hypothesis import settings, stateful
 from hypothesis import strategies as st
 from naive_buffer import NaiveBuffer
@@ -21,8 +21,6 @@ from stable_baselines3.common.save_util import load_from_pkl, save_to_pkl
 from sb3_per import (
     PrioritizedDictReplayBuffer,
     PrioritizedReplayBuffer,
-    load_buffer,
-    save_buffer,
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore:10 batches were sampled")
@@ -177,8 +175,7 @@ class Buffers(stateful.RuleBasedStateMachine):
     @stateful.rule()
     def save_and_load(self):
         with tempfile.TemporaryDirectory() as folder:
-            save_buffer(self.buffer, Path(folder, "buffer"))
-            loaded = load_buffer(Path(folder, "buffer"), "cpu")
+            loaded = saved_and_loaded(self.buffer, Path(folder, "buffer"))
         assert_same_buffer(loaded, self.buffer)
         self.buffer = loaded
 

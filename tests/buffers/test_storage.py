@@ -148,10 +148,9 @@ def test_tensors_do_not_share_memory_with_the_storage():
     for tensor in (samples.observations, samples.actions, samples.rewards, samples.dones):
         tensor.fill_(99)
 
-    stored = buffer.storage()
-    assert [stored[name].max() for name in ("observations", "actions", "rewards", "dones")] == [
-        *(15, 1, 15, 0)
-    ]
+    assert [
+        getattr(buffer, name).max() for name in ("observations", "actions", "rewards", "dones")
+    ] == [*(15, 1, 15, 0)]
 
 
 def test_add_accepts_array_time_limit_flag():

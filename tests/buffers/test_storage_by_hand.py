@@ -3,14 +3,12 @@
 import numpy as np
 import pytest
 from builders import BOX, DICT, TWO_ACTIONS, fill, fill_with_stacks, observation
-from checks import check_valid
+from checks import check_valid, saved_and_loaded
 from gymnasium import spaces
 
 from sb3_per import (
     PrioritizedDictReplayBuffer,
     PrioritizedReplayBuffer,
-    load_buffer,
-    save_buffer,
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore:10 batches were sampled")
@@ -60,8 +58,7 @@ def touch(request, tmp_path):
 
     def call(buffer):
         if request.param == "save_buffer":
-            save_buffer(buffer, tmp_path / "buffer")
-            return load_buffer(tmp_path / "buffer", "cpu")
+            return saved_and_loaded(buffer, tmp_path / "buffer")
         argument = {"sample": [4], "update_priorities": [[0], [0.5]], "probabilities": [[0]]}
         getattr(buffer, request.param)(*argument[request.param])
         return buffer

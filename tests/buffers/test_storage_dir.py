@@ -60,7 +60,8 @@ def test_batches_are_the_same_as_from_memory(space, options, tmp_path):
         buffer.generator = np.random.default_rng(0)
         add(buffer, 23)
     save_buffer(buffers[1], tmp_path / "buffer.npz")
-    buffers.append(load_buffer(tmp_path / "buffer.npz", "cpu", storage_dir=tmp_path / "new"))
+    buffers.append(make(space, tmp_path / "new", **options))
+    load_buffer(tmp_path / "buffer.npz", buffers[2])
     buffers.append(pickle.loads(pickle.dumps(buffers[1])))
 
     batches = [buffer.sample(16) for buffer in buffers]

@@ -94,7 +94,7 @@ def assert_same_run(left, right):
 def test_resumed_run_equals_an_uninterrupted_one(options, env_kind, n_envs, tmp_path):
     """The same batches, weights, losses, networks and optimizer, bit by bit."""
     whole = make(make_vec_env(env_kind, n_envs=n_envs), **options)
-    whole.learn(420, callback=CheckpointCallback(200 // n_envs, tmp_path, keep=3))
+    whole.learn(420, callback=CheckpointCallback(200 // n_envs, tmp_path))
     expected, NotingPERDQN.notes[:] = NotingPERDQN.notes[:], []
     python_state = random.getstate()  # SB3 takes no numbers from Python's generator
     use_up_some_randomness()
@@ -136,12 +136,12 @@ RUNS += [(PERDQN, {"options": {"n_stack": 3}}, stacked)]
 @pytest.mark.parametrize(("kind", "arguments", "make_env"), RUNS)
 def test_each_algorithm_resumes(kind, arguments, make_env, tmp_path):
     whole = models.make(kind, make_env(kind), **arguments)
-    whole.learn(90, callback=CheckpointCallback(1, tmp_path, keep=99))
+    whole.learn(90, callback=CheckpointCallback(1, tmp_path))
     use_up_some_randomness()
     # SB3 samples gSDE's noise before it calls callbacks at the start of a rollout.
     path = tmp_path / f"rl_model_{36 if make_env is with_goals else 45}_steps.ckpt"
 
-    resumed = load_checkpoint(path, make_env(kind), "cpu", algorithm=kind)
+    resumed = load_checkpoint(path, make_env(kind), "cpu")
     resumed.learn(90 - resumed.num_timesteps, reset_num_timesteps=False)
 
     assert_same_run(resumed, whole)
@@ -288,27 +288,28 @@ def test_resumed_run_does_not_join_two_episodes(tmp_path):
     assert not batch.dones.any()
 
 
-def test_buffer_that_is_exchanged_does_not_join_two_episodes():
-    taken = make(kind=PERDQN, n_steps=3).learn(44).replay_buffer
-    model = make(kind=PERDQN, n_steps=3).learn(47)
-
-    model.use_replay_buffer(taken)
-    model.learn(5, reset_num_timesteps=False)
-
-    discounts = taken._get_samples(np.array([41, 42, 43])).discounts
-    np.testing.assert_allclose(discounts.flatten(), [0.99**3, 0.99**2, 0.99], rtol=1e-6)
-
-
 def test_buffer_with_another_prioritization_is_in_the_checkpoint(tmp_path):
     model = make(kind=PERDQN)
     space, actions = model.observation_space, model.action_space
     model.replay_buffer = PrioritizedReplayBuffer(200, space, actions, "cpu", prioritization="rank")
     save_checkpoint(model.learn(60), tmp_path / "checkpoint")
 
-    with pytest.warns(UserWarning, match="options of the buffer"):
-        resumed = load_checkpoint(tmp_path / "checkpoint", Corridor(), "cpu")
+    resumed = load_checkpoint(tmp_path / "checkpoint", Corridor(), "cpu")
 
-    assert resumed.replay_buffer.options.prioritization == "rank"
+    assert_same_buffer(resumed.replay_buffer, model.replay_buffer)
+
+
+def test_checkpoint_continues_with_another_folder_and_size(tmp_path):
+    model = make(kind=PERDQN, replay_buffer_kwargs={"storage_dir": str(tmp_path / "scratch")})
+    save_checkpoint(model.learn(60), tmp_path / "checkpoint")
+    path, options = tmp_path / "checkpoint", {"storage_dir": str(tmp_path / "other")}
+
+    moved = load_checkpoint(path, Corridor(), "cpu", replay_buffer_kwargs=options)
+    smaller = load_checkpoint(path, Corridor(), "cpu", buffer_size=40)
+
+    assert (tmp_path / "other").exists()
+    assert_same_buffer(moved.replay_buffer, model.replay_buffer)
+    assert smaller.learn(30, reset_num_timesteps=False).replay_buffer.full
 
 
 def test_training_again_does_not_join_two_episodes():
@@ -344,24 +345,32 @@ def test_model_saved_within_a_rollout_forgets_its_noise(tmp_path):
 # Arguments of `load_checkpoint`
 
 
+@models.ALL
+def test_class_of_the_model_is_known(kind, tmp_path):
+    env = still(kind)
+    save_checkpoint(models.make(kind, env), tmp_path / "checkpoint")
+
+    assert type(load_checkpoint(tmp_path / "checkpoint", env, "cpu")) is kind
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ({"buffer_size": 500}, "buffer_size comes from the checkpoint"),
-        ({"replay_buffer_kwargs": {}}, "replay_buffer_kwargs comes from the checkpoint"),
         ({"alpha": 0.9}, "replay_buffer_kwargs"),
         ({"env": None}, "env must be an environment"),
         ({"env": "CartPole-v1"}, "env must be an environment"),
         ({"env": DummyVecEnv([Corridor] * 2)}, "n_envs"),
-        ({"algorithm": DQN}, "algorithm must be PERDQN"),
-        ({"algorithm": PERTD3}, "algorithm must be PERDQN"),
+        ({"algorithm": None}, "algorithm must be the class NotingPERDQN, got None"),
+        ({"algorithm": PERTD3}, "algorithm must be the class NotingPERDQN, got .*PERTD3"),
+        ({"algorithm": "PERDQN"}, "algorithm must be a class"),
     ],
 )
 def test_arguments_that_do_not_fit_the_checkpoint_are_refused(arguments, named, tmp_path):
-    save_checkpoint(make(kind=PERDQN), tmp_path / "checkpoint")
+    save_checkpoint(make(), tmp_path / "checkpoint")
 
+    fitting = {"env": Corridor(), "algorithm": NotingPERDQN}
     with pytest.raises(ValueError, match=named):
-        load_checkpoint(tmp_path / "checkpoint", **{"env": Corridor(), **arguments})
+        load_checkpoint(tmp_path / "checkpoint", **{**fitting, **arguments})
 
 
 # What no checkpoint can be made of
@@ -426,8 +435,14 @@ def test_numbers_out_of_range_are_refused(name, tmp_path):
         CheckpointCallback(**{"save_freq": 5, "save_path": tmp_path, name: 0})
 
 
+def test_all_checkpoints_are_kept_by_default(tmp_path):
+    make(kind=PERDQN).learn(100, callback=CheckpointCallback(20, tmp_path))
+
+    assert len(names_in(tmp_path)) == 5
+
+
 def test_only_the_last_checkpoints_are_kept(tmp_path, capsys):
-    callback = CheckpointCallback(50, tmp_path, verbose=2)
+    callback = CheckpointCallback(50, tmp_path, verbose=2, keep=2)
     make(kind=PERDQN, train_freq=4, verbose=1).learn(200, callback=callback)
 
     assert names_in(tmp_path) == ["rl_model_152_steps.ckpt", "rl_model_200_steps.ckpt"]
@@ -437,7 +452,7 @@ def test_only_the_last_checkpoints_are_kept(tmp_path, capsys):
 
 @pytest.mark.parametrize("n_envs", [1, 3])
 def test_save_freq_counts_calls_and_files_have_the_prefix(n_envs, tmp_path):
-    callback = CheckpointCallback(20, str(tmp_path / "new"), "mine", True, True, 0, keep=9)
+    callback = CheckpointCallback(20, str(tmp_path / "new"), "mine", True, True, 0)
 
     make(make_vec_env(Corridor, n_envs=n_envs), kind=PERDQN).learn(60 * n_envs, callback=callback)
 
@@ -448,10 +463,10 @@ def test_save_freq_counts_calls_and_files_have_the_prefix(n_envs, tmp_path):
 
 
 def test_checkpoints_of_a_resumed_run(tmp_path):
-    make(kind=PERDQN).learn(120, callback=CheckpointCallback(50, tmp_path, keep=9))
+    make(kind=PERDQN).learn(120, callback=CheckpointCallback(50, tmp_path))
     resumed = load_checkpoint(latest_checkpoint(tmp_path), Corridor(), "cpu")
 
-    resumed.learn(80, callback=CheckpointCallback(50, tmp_path, keep=9), reset_num_timesteps=False)
+    resumed.learn(80, callback=CheckpointCallback(50, tmp_path), reset_num_timesteps=False)
 
     # The last step of each run, and each fiftieth of each.
     assert [name.split("_")[2] for name in names_in(tmp_path)] == ["50", "100", "120", "170", "200"]
@@ -474,7 +489,22 @@ def test_new_run_does_not_delete_checkpoints_of_a_run_that_got_further(tmp_path)
     with pytest.raises(ValueError, match="rl_model_120_steps"):
         make(kind=PERDQN).learn(120, callback=CheckpointCallback(50, tmp_path))
 
-    assert len(names_in(tmp_path)) == 2
+    assert len(names_in(tmp_path)) == 3
+
+
+def test_files_of_a_run_that_was_killed_are_removed(tmp_path):
+    ours = [".rl_model_50_steps.ckpt.0123456789ab.partial", ".rl_model_9_steps.ckpt.x.partial"]
+    theirs = [
+        ".rl_model_2_50_steps.ckpt.0123456789ab.partial",
+        ".other.partial",
+        "rl_model.partial",
+    ]
+    for name in ours + theirs:
+        (tmp_path / name).touch()
+
+    make(kind=PERDQN).learn(10, callback=CheckpointCallback(50, tmp_path))
+
+    assert {path.name for path in tmp_path.iterdir()} == {*theirs, "rl_model_10_steps.ckpt"}
 
 
 def test_callback_within_another_one_is_refused(tmp_path):

@@ -5,9 +5,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from sb3_per import PrioritizedHerReplayBuffer
+from sb3_per import PrioritizedHerReplayBuffer, load_buffer, save_buffer
 from sb3_per.prioritization.proportional import Proportional
 from sb3_per.prioritization.rank_based import RankBased
+from sb3_per.saving.buffers import _like
 
 
 def check_valid(buffer, finite=True):
@@ -24,7 +25,7 @@ def check_valid(buffer, finite=True):
         assert math.isclose(math.fsum(shares), 1.0, rel_tol=1e-9), "probabilities do not add up"
     check = {Proportional: check_proportional, RankBased: check_ranks}
     check.get(type(buffer.prioritization), lambda prioritization: None)(buffer.prioritization)
-    for name, rows in buffer.storage().items() if finite else ():
+    for name, rows in arrays_of(buffer._state_dict()).items() if finite else ():
         assert rows.dtype.kind in "biu" or np.isfinite(rows).all(), f"{name} is not finite"
 
 
@@ -72,12 +73,40 @@ def assert_same_batch(left, right):
 
 
 def assert_same_buffer(left, right):
-    """Contents, options and probabilities of two buffers are the same, bit by bit."""
-    ours, theirs = left.storage(), right.storage()
-    assert ours.keys() == theirs.keys()
-    for name in ours:
-        np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
-    assert left.state() == right.state()
+    """Contents, generators and probabilities of two buffers are the same, bit by bit."""
+    assert_same_state(left._state_dict(), right._state_dict())
     slots = np.arange(left.n_slots)
     assert left.probabilities(slots).tolist() == right.probabilities(slots).tolist()
-    assert left.prioritization.largest_priority == right.prioritization.largest_priority
+
+
+def assert_same_state(left, right, name="state"):
+    if isinstance(left, dict):
+        assert left.keys() == right.keys(), name
+        for key in left:
+            assert_same_state(left[key], right[key], f"{name}/{key}")
+    elif isinstance(left, list):
+        for i, pair in enumerate(zip(left, right, strict=True)):
+            assert_same_state(*pair, f"{name}/{i}")
+    elif isinstance(left, np.ndarray):
+        np.testing.assert_array_equal(left, right, err_msg=name)
+    else:
+        assert left == right, name
+
+
+def arrays_of(state):
+    """Return all arrays in a state, by name."""
+    if isinstance(state, np.ndarray):
+        return {"": state}
+    items = state.items() if isinstance(state, dict) else enumerate(state)
+    parts = {key: arrays_of(x) for key, x in items if isinstance(x, dict | list | np.ndarray)}
+    return {
+        f"{key}/{name}".rstrip("/"): x for key, part in parts.items() for name, x in part.items()
+    }
+
+
+def saved_and_loaded(buffer, path):
+    """Return a buffer like another one, filled from its file."""
+    save_buffer(buffer, path)
+    loaded = _like(buffer, buffer.buffer_size)
+    load_buffer(path, loaded)
+    return loaded

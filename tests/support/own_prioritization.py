@@ -14,9 +14,9 @@ class Storable(Proportional):
         super().update(slots, td_errors)
         self.n_updates += 1
 
-    def state(self):
-        return {**super().state(), "n_updates": self.n_updates}
+    def state_dict(self):
+        return {**super().state_dict(), "n_updates": self.n_updates}
 
-    def restore(self, state):
-        super().restore(state)
+    def load_state_dict(self, state):
+        super().load_state_dict(state)
         self.n_updates = state["n_updates"]
