@@ -102,13 +102,18 @@ def config_folder() -> pathlib.Path:
 
 def config_file(algorithm: str) -> pathlib.Path:
     """Return the default YAML file of one of ``ALGORITHMS``: ours, or RL-Zoo's file of its base."""
-    own = config_folder() / f"{algorithm}.yml"
-    if own.exists():
-        return own
+    ours = config_folder() / f"{algorithm}.yml"
+    return ours if ours.exists() else rl_zoo_file(BASES[algorithm])
+
+
+def rl_zoo_file(algorithm: str) -> pathlib.Path:
+    """Return RL-Zoo's YAML file of an algorithm: in its package, or beside it in a clone."""
     spec = importlib.util.find_spec("rl_zoo3")  # not imported, since that patches gymnasium
     if spec is None or spec.origin is None:
         raise ImportError(f"the YAML file of {algorithm} comes with RL-Zoo: {install('zoo')}")
-    return pathlib.Path(spec.origin).parent / "hyperparams" / f"{BASES[algorithm]}.yml"
+    inside = pathlib.Path(spec.origin).parent / "hyperparams"
+    folder = inside if inside.is_dir() else inside.parents[1] / "hyperparams"
+    return folder / f"{algorithm}.yml"
 
 
 # Options of the buffer that are searched, the last two by RL-Zoo for hindsight replay. The other

@@ -147,6 +147,16 @@ def test_tuned_section_names_its_options_of_prioritization(name, section):
     assert FILES[name][section]["replay_buffer_kwargs"].keys() >= PAPER.keys()
 
 
+@pytest.mark.parametrize("place", ["rl_zoo3/hyperparams", "hyperparams"])
+def test_rl_zoos_files_are_found_in_its_package_and_in_a_clone(place, tmp_path, monkeypatch):
+    (tmp_path / "rl_zoo3").mkdir()
+    (tmp_path / place).mkdir()
+    spec = argparse.Namespace(origin=str(tmp_path / "rl_zoo3" / "__init__.py"))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: spec)
+
+    assert zoo.config_file("per_sac") == tmp_path / place / "sac.yml"
+
+
 def test_every_environment_of_rl_zoos_dqn_file_has_a_section():
     folder = Path(rl_zoo3.__file__).parent
     theirs = yaml.safe_load((folder / "hyperparams" / "dqn.yml").read_text())

@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, NullFormatter
 
-from sb3_per.compare.report import COLOURS, WIDTH, add_legend, markdown, own_style, save_figure
+from sb3_per.compare.report import COLOURS, WIDTH, add_legend, figure_style, markdown, save_figure
 
 # The names of learners and methods in tables and figures, and their order.
 NAMES = {
@@ -74,7 +74,7 @@ def table(runs: pd.DataFrame, learner: str) -> str:
 def draw(runs: pd.DataFrame, file: Path) -> None:
     """Draw medians as lines and smallest to largest as bands, a panel for each learner."""
     learners = in_order(runs["learner"])
-    with own_style():
+    with figure_style():
         figure = Figure((WIDTH, 3.2 * len(learners) + 1.4), layout="constrained")
         panels = figure.subplots(len(learners), sharex=True, squeeze=False).ravel()
         for panel, learner in zip(panels, learners, strict=True):

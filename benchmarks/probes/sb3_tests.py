@@ -13,6 +13,7 @@ import sys
 from collections import Counter
 from functools import wraps
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -57,16 +58,16 @@ class Count:
 def main(*arguments: str) -> None:
     """Let ``from stable_baselines3 import SAC`` import PERSAC and so on, and print a table."""
     count = Count()
-    ours: dict[Any, dict[str, Any]] = {
-        stable_baselines3: {name: getattr(sb3_per, f"PER{name}") for name in ("DQN", "SAC", "TD3")},
-        her: {"HerReplayBuffer": PrioritizedHerReplayBuffer},
-        buffers: dict.fromkeys(("ReplayBuffer", "NStepReplayBuffer"), PrioritizedReplayBuffer),
-    }
-    ours[stable_baselines3] |= {"DDPG": sb3_per.PERDDPG, **ours[her]}
-    ours[buffers]["DictReplayBuffer"] = PrioritizedDictReplayBuffer
-    for module, names in ours.items():
-        for name, value in names.items():
-            setattr(module, name, value)
+    for name in ("DQN", "SAC", "TD3", "DDPG"):
+        setattr(stable_baselines3, name, getattr(sb3_per, f"PER{name}"))
+    for module in (stable_baselines3, her):
+        module.HerReplayBuffer = PrioritizedHerReplayBuffer  # type: ignore[attr-defined]  # of modules in general
+    # A copy of the module: SB3's own classes find each other by name in the original.
+    copy: Any = ModuleType(buffers.__name__)
+    copy.__dict__.update(buffers.__dict__)
+    copy.ReplayBuffer = copy.NStepReplayBuffer = PrioritizedReplayBuffer
+    copy.DictReplayBuffer = PrioritizedDictReplayBuffer
+    sys.modules[buffers.__name__] = copy
     # The names of test cases hold those of the classes that a test is parametrized with.
     others = ["-k", "not PPO and not A2C", "-p", "no:cacheprovider"]
     pytest.main([*arguments, *others], plugins=[count])

@@ -18,7 +18,7 @@ from tqdm import tqdm
 from benchmarks.speed.contestants import ACTIONS, OfSB3, flat, images
 from benchmarks.tables import Row
 from sb3_per.buffers import PrioritizedReplayBuffer
-from sb3_per.compare.report import BLUE, GREY, WIDTH, own_style, save_figure
+from sb3_per.compare.report import BLUE, GREY, WIDTH, figure_style, save_figure
 
 BATCH = 32
 N_STACK = 4
@@ -167,7 +167,7 @@ BUFFERS: dict[str, tuple[Callable[[int], tuple[Any, Add]], int]] = {
 def draw(rows: pd.DataFrame, file: Path) -> None:
     """Draw a bar for each buffer, from the smallest number of stored images."""
     few = rows[rows["stored"] == rows["stored"].min()].iloc[::-1]
-    with own_style():
+    with figure_style():
         figure = Figure((WIDTH, 0.75 * len(few) + 0.8), layout="constrained")
         panel = figure.subplots()
         colours = [BLUE if name.startswith("sb3-per") else GREY for name in few["buffer"]]

@@ -13,7 +13,7 @@ from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 from benchmarks.speed.contestants import Contestant, Workload, buffers, structures
 from benchmarks.speed.peers import LARGEST, peers
 from benchmarks.tables import Row, quartiles
-from sb3_per.compare.report import COLOURS, WIDTH, add_legend, own_style, save_figure
+from sb3_per.compare.report import COLOURS, WIDTH, add_legend, figure_style, save_figure
 
 N_ADDS = 4  # DQN adds four transitions from update to update by default
 UNIFORM, TREES = "SB3 uniform", "torchrl's trees, bare"
@@ -112,7 +112,7 @@ def draw(rows: pd.DataFrame, file: Path) -> None:
     """Draw the whole buffers' time against stored transitions: a panel for each batch size."""
     flat = rows[(rows["stored"] == "8 floats") & rows["name"].isin(DRAWN)]
     batches = sorted(flat["batch"].unique())
-    with own_style():
+    with figure_style():
         figure = Figure((WIDTH, 2.4 * len(batches) + 1.4), layout="constrained")
         panels = figure.subplots(len(batches), sharex=True, squeeze=False).ravel()
         for panel, batch in zip(panels, batches, strict=True):

@@ -4,6 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
+import gymnasium as gym
 import yaml
 
 from sb3_per._utils import install
@@ -22,7 +23,7 @@ def main() -> None:
     arguments = _parser().parse_args()
     try:
         arguments.command(arguments)
-    except (ValueError, OSError, yaml.YAMLError) as error:
+    except (ValueError, OSError, yaml.YAMLError, gym.error.Error) as error:
         raise SystemExit(f"sb3-per compare: {error}") from error
     except KeyboardInterrupt:
         raise SystemExit("interrupted; the same command continues with the rest") from None
@@ -42,7 +43,11 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="make the runs of a suite that are not finished yet")
     run.add_argument("suite", nargs="?", type=Path, help="YAML file")
     run.add_argument("--env", help="without a YAML file: the environment")
-    run.add_argument("--algos", nargs="+", help="its algorithms; the first one is the baseline")
+    run.add_argument(
+        "--algos",
+        nargs="+",
+        help="its algorithms, such as dqn per_dqn per_dqn:paper; the first one is the baseline",
+    )
     run.add_argument(
         "--steps", type=int, default=100_000, help="its steps, a multiple of 20 (default: 100000)"
     )
@@ -83,10 +88,6 @@ def _new(arguments: argparse.Namespace) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    for name in ("jobs", "seeds"):
-        value = getattr(arguments, name)
-        if value is not None and value < 1:
-            raise ValueError(f"--{name} must be at least 1, got {value}")
     suite = _suite(arguments)
     folder = arguments.out or Path("runs", suite.name)
     failed = make_runs(suite, folder, arguments.jobs, arguments.device, _ray_options(arguments))

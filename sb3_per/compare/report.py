@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-from sb3_per.compare.results import Results, write_file
+from sb3_per.compare.results import Results, curve, write_file
 from sb3_per.compare.statistics import (
     LEAST_RUNS,
     Estimate,
@@ -34,14 +35,20 @@ MOST_BANDS = 3  # more cannot be told apart
 WIDTH = 5.4  # inches; 12-point text can still be read when a phone shrinks this to 340 pixels
 COLUMNS = ["environment", "variant", "seeds", "final", "final less", "P final"]
 COLUMNS += ["area", "area less", "P area", "reached", "steps to threshold", "steps/s"]
+RUN_COLUMNS = ["variant", "environment", "seed", "final_return", "area_return", "final_score"]
+RUN_COLUMNS += ["area_score", "steps_to_threshold", "steps_per_cpu_second", "cpu_seconds"]
 
+
+# Below the table, in a terminal, too.
+_LEGEND = f"""\
+- final: mean of the last {FINAL_EVALUATIONS} evaluations. area: mean of all, so it is larger
+  if a run learns faster. Both are interquartile means over the seeds: of
+  returns, and over all environments of scores (0: random policy, 1: solved).
+- P: probability that a run is better than a run of the baseline, mean over the
+  environments; ties count half.
+- Brackets: 95 % bootstrap intervals, from {LEAST_RUNS} seeds on."""
 _NOTES = f"""\
-- *final*: mean of the last {FINAL_EVALUATIONS} evaluations of a run. *area*: mean of all. Both are
-  interquartile means over the seeds. Rows of an environment show returns; rows of *{ALL}* show
-  scores, which are 0 for a random policy and 1 for a solved task.
-- *less*: difference from the baseline. *P*: probability that a run is better than a run of the
-  baseline, mean over the environments; ties count half.
-- Brackets: 95 % bootstrap intervals, from {LEAST_RUNS} seeds on, not corrected for their number.
+- *less*: difference from the baseline. Intervals are not corrected for their number.
 - *reached*: runs with an evaluation at the threshold or above. The median counts other runs as
   longer than the training.
 - *steps/s*: training steps per CPU second, without evaluations; median.
@@ -57,26 +64,46 @@ def write(results: Results, out: Path, variants: Sequence[str] = (), ending: str
     :param out: Folder of the report.
     :param variants: The variants in the figure; empty for all.
     :param ending: Format of the figure: svg, pdf or png.
-    :return: The main rows of the table, for a terminal.
+    :return: Who is better, and the main rows of the table, for a terminal.
     """
     suite = results.suite
     unknown = [name for name in variants if name not in suite.variants]
     if unknown:
         raise ValueError(f"--variants must be in {[*suite.variants]}, got {unknown}")
-    if not results.finished:
-        raise ValueError("no run has finished yet")
     out.mkdir(parents=True, exist_ok=True)
     runs = table_of_runs(results)
-    rows = table(suite, runs)
+    estimates = _estimates(suite, runs)
+    rows, said, progress = _as_table(estimates), verdict(estimates), _progress(results)
     write_figure(results, out / f"curves.{ending}", variants)
     write_file(out / "runs.csv", runs.to_csv(index=False).encode())
-    parts = [f"# {suite.name}", suite.about, _progress(results), markdown(rows)]
-    parts += [f"![Learning curves](curves.{ending})", _NOTES, _made_with(results, runs)]
+    parts = [f"# {suite.name}", "\n".join(f"- {line}" for line in said), suite.about]
+    parts += [*progress, markdown(rows), f"![Learning curves](curves.{ending})"]
+    parts += [f"{_LEGEND}\n{_NOTES}", _made_with(results, runs)]
     text = "\n\n".join(part for part in parts if part)
     write_file(out / "report.md", f"{text}\n".encode())
-    main = rows[rows["environment"] == rows["environment"].iloc[0]]
-    columns = ["variant", "seeds", "final", "P final", "area", "P area"]
-    return f"{_progress(results)}\n\n{main[columns].to_string(index=False)}"
+    main = rows[rows["environment"] == estimates[0]["environment"]]
+    # Without the intervals of returns, so that it fits into 80 columns.
+    shown = main.filter(["variant", "seeds", "final", "P final", "area", "P area"])
+    shown.update(shown.filter(MEASURES).map(lambda text: text.partition(" ")[0]))
+    return "\n".join([*said, progress[0], "", shown.to_string(index=False), "", _LEGEND])
+
+
+def verdict(estimates: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Say which variants are better than others, by what, and how sure that is."""
+    lines = []
+    for row in estimates:
+        if row["environment"] != estimates[0]["environment"] or not row["pair"]:
+            continue
+        if row["seeds"] < LEAST_RUNS:
+            lines.append(f"{row['pair']}: {row['seeds']} seeds are too few to tell.")
+        else:
+            sides = [f"{_side(row[f'P {measure}'])} by {measure}" for measure in MEASURES]
+            lines.append(f"{row['pair']}: {', '.join(sides)} ({row['seeds']} seeds).")
+    return lines
+
+
+def _side(chance: Estimate) -> str:
+    return "better" if chance.low > 0.5 else "worse" if chance.high < 0.5 else "undecided"
 
 
 def table_of_runs(results: Results) -> pd.DataFrame:
@@ -84,7 +111,7 @@ def table_of_runs(results: Results) -> pd.DataFrame:
     rows = []
     for run, result in results.finished:
         environment = results.suite.environments[run.environment]
-        steps, returns = _curve(result, environment)
+        steps, returns = curve(run, result)
         score = environment.score or Score(random=0, solved=1)
         scores = (returns - score.random) / (score.solved - score.random)
         reached = math.nan
@@ -107,59 +134,71 @@ def table_of_runs(results: Results) -> pd.DataFrame:
                 "cpu_seconds": result["seconds"]["cpu"],
             }
         )
-    return pd.DataFrame(rows)
-
-
-def _curve(result: dict[str, Any], environment: Environment) -> tuple[Any, Any]:
-    """Return steps and mean returns of the evaluations, shape (E,) each."""
-    steps = np.array(result["steps"])
-    in_budget = steps <= environment.steps  # training ends after a whole rollout
-    return steps[in_budget], np.array(result["returns"]).mean(axis=1)[in_budget]
+    return pd.DataFrame(rows, columns=RUN_COLUMNS)
 
 
 def table(suite: Suite, runs: pd.DataFrame) -> pd.DataFrame:
     """Return the table of a report: over all environments and in each, for each variant."""
+    return _as_table(_estimates(suite, runs))
+
+
+def _as_table(estimates: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    rows = [{name: _cell(name, row) for name in COLUMNS if name in row} for row in estimates]
+    return pd.DataFrame(rows, columns=COLUMNS).dropna(axis="columns", how="all").fillna("")
+
+
+def _cell(name: str, row: Mapping[str, Any]) -> Any:
+    if not isinstance(row[name], Estimate):
+        return row[name]
+    is_score = row["environment"] == ALL and name.endswith("less")
+    return as_text(row[name], 2 if name.startswith("P ") else 3 if is_score else None)
+
+
+def _estimates(suite: Suite, runs: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows of the table, with estimates that are not text yet."""
     scopes: dict[str, list[str]] = {name: [name] for name in suite.environments}
     if len(scopes) > 1:
         scopes = {ALL: [*suite.environments], **scopes}
     rows = []
     for scope, environments in scopes.items():
         for variant in suite.variants:
-            row: dict[str, object] = {"environment": scope, "variant": suite.label(variant)}
+            row: dict[str, Any] = {"environment": scope, "variant": suite.label(variant)}
+            row["pair"] = "" if variant == suite.baseline else _pair(suite, variant, suite.baseline)
             row |= _row(runs, environments, variant, suite.baseline)
             if len(environments) == 1:
                 row |= _pace(suite.environments[scope], _select(runs, variant, scope))
             rows.append(row)
         for name, pair in suite.contrasts.items():
-            over = f"{suite.label(pair.variant)} over {suite.label(pair.over)}"
-            label = f"{pair.label or name} ({over})"
-            row = _row(runs, environments, pair.variant, pair.over)
-            rows.append({"environment": scope, "variant": label, **row, "final": "", "area": ""})
-    return pd.DataFrame(rows, columns=COLUMNS).dropna(axis="columns", how="all").fillna("")
+            said = _pair(suite, pair.variant, pair.over)
+            row = {"environment": scope, "variant": f"{pair.label or name} ({said})", "pair": said}
+            row |= _row(runs, environments, pair.variant, pair.over)
+            rows.append(row | dict.fromkeys(MEASURES, ""))
+    return rows
+
+
+def _pair(suite: Suite, variant: str, over: str) -> str:
+    return f"{suite.label(variant)} over {suite.label(over)}"
 
 
 def _row(
     runs: pd.DataFrame, environments: Sequence[str], variant: str, over: str
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """Compare two variants, on the seeds that both have finished in all these environments."""
-    both = [[_select(runs, name, each) for each in environments] for name in (variant, over)]
+    both = [[_select(runs, name, scope) for scope in environments] for name in (variant, over)]
     seeds = sorted(set.intersection(*(set(part.index) for part in (*both[0], *both[1]))))
-    row: dict[str, object] = {"seeds": len(seeds)}
+    row: dict[str, Any] = {"seeds": len(seeds)}
     if not seeds:
         return row
     unit = "return" if len(environments) == 1 else "score"
     for measure in MEASURES:
-        own, other = (
-            [part.loc[seeds, f"{measure}_{unit}"].to_numpy() for part in parts] for parts in both
+        values, scores = (
+            [[part.loc[seeds, column].to_numpy() for part in parts] for parts in both]
+            for column in (f"{measure}_{unit}", f"{measure}_score")
         )
-        row[measure] = as_text(pooled_mean(own))
+        row[measure] = pooled_mean(values[0])
         if variant != over:
-            ranks, others = (
-                [part.loc[seeds, f"{measure}_score"].to_numpy() for part in parts] for parts in both
-            )
-            digits = 3 if unit == "score" else None
-            row[f"{measure} less"] = as_text(difference(own, other), digits)
-            row[f"P {measure}"] = as_text(improvement(ranks, others), 2)
+            row[f"{measure} less"] = difference(*values)
+            row[f"P {measure}"] = improvement(*scores)
     return row
 
 
@@ -184,7 +223,7 @@ def _pace(environment: Environment, runs: pd.DataFrame) -> dict[str, object]:
 
 def as_text(estimate: Estimate, digits: int | None = None) -> str:
     """Return an estimate with its interval, as in ``0.35 [0.23, 0.47]``."""
-    value, low, high = (_number(each, digits) for each in estimate)
+    value, low, high = (_number(number, digits) for number in estimate)
     return value if math.isnan(estimate.low) else f"{value} [{low}, {high}]"
 
 
@@ -199,12 +238,12 @@ def markdown(rows: pd.DataFrame) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _progress(results: Results) -> str:
+def _progress(results: Results) -> list[str]:
     n_finished, n_missing = len(results.finished), len(results.missing)
-    lines = [f"{n_finished} of {n_finished + n_missing} runs are finished."]
+    parts = [f"{n_finished} of {n_finished + n_missing} runs are finished."]
     if results.missing:
-        lines += ["", "Failed or not yet made:", "", *(f"- {run}" for run in results.missing)]
-    return "\n".join(lines)
+        parts += ["Failed or not yet made:", "\n".join(f"- {run}" for run in results.missing)]
+    return parts
 
 
 def _made_with(results: Results, runs: pd.DataFrame) -> str:
@@ -212,8 +251,9 @@ def _made_with(results: Results, runs: pd.DataFrame) -> str:
     for _, result in results.finished:
         for package, version in result["versions"].items():
             versions.setdefault(package, set()).add(str(version))
-    listed = ", ".join(f"{name} {' and '.join(sorted(each))}" for name, each in versions.items())
-    return f"Trained in {runs['cpu_seconds'].sum() / 3600:.1f} CPU hours, with {listed}."
+    listed = ", ".join(f"{name} {' and '.join(sorted(found))}" for name, found in versions.items())
+    cpu_time = timedelta(seconds=round(runs["cpu_seconds"].sum()))
+    return f"CPU time of all runs: {cpu_time}. Made with: {listed or 'nothing yet'}."
 
 
 def write_figure(
@@ -235,7 +275,7 @@ def write_figure(
     if titles is None:
         titles = {name: gym_id(name).rpartition("/")[2] for name in suite.environments}
     scale, n_rows = (1 + n_columns) / 2, math.ceil(len(titles) / n_columns)
-    with own_style(12 * scale):
+    with figure_style(12 * scale):
         height = scale * (1.9 * n_rows + 0.6 + 0.22 * len(shown))
         figure = Figure((scale * WIDTH, height), layout="constrained")
         panels = figure.subplots(n_rows, n_columns, squeeze=False).ravel()
@@ -258,7 +298,7 @@ def add_legend(figure: Figure, panel: Any) -> None:
     figure.legend(handles, labels, loc="outside upper center", ncols=n_columns)
 
 
-def own_style(size: float = 12) -> AbstractContextManager[None]:
+def figure_style(size: float = 12) -> AbstractContextManager[None]:
     """
     Return a context in which figures read on white and on black, whatever style the user has set.
 
@@ -296,21 +336,21 @@ def draw_curves(
     has_band: bool,
 ) -> None:
     """Draw a variant in an environment: its mean and interval, or the runs of a few seeds."""
-    suite, (variant, environment) = results.suite, which
+    label = results.suite.label(which[0])
     curves = [
-        _curve(result, suite.environments[environment])
+        curve(run, result)
         for run, result in results.finished
         if (run.variant, run.environment) == which
     ]
+    panel.plot([], [], label=label, **style)  # in the legend, also without runs
     if not curves:
         return
-    steps, returns = curves[0][0], np.array([each for _, each in curves])
+    steps, returns = curves[0][0], np.array([returns for _, returns in curves])
     if len(curves) < LEAST_RUNS:
         panel.plot(steps, returns.T, linewidth=1, **style)
-        panel.plot([], [], label=suite.label(variant), **style)
         return
     middle, low, high = band(returns)
-    panel.plot(steps, middle, label=suite.label(variant), **style)
+    panel.plot(steps, middle, **style)
     if has_band:
         panel.fill_between(steps, low, high, color=style["color"], alpha=0.2, linewidth=0)
 

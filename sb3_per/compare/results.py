@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from sb3_per.compare.suite import Run, Suite, gym_id, load, runs_of
 
 SUITE = "suite.yml"
@@ -54,6 +56,13 @@ def read_result(folder: Path, run: Run) -> Result | None:
     return result
 
 
+def curve(run: Run, result: Result) -> tuple[Any, Any]:
+    """Return steps and mean returns of the evaluations, shape (E,) each."""
+    steps = np.array(result["steps"])
+    in_budget = steps <= run.settings["steps"]  # training ends after a whole rollout
+    return steps[in_budget], np.array(result["returns"]).mean(axis=1)[in_budget]
+
+
 def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     changed = []
     for key in {**old, **new}:
@@ -87,7 +96,7 @@ def _unpacked(path: Path) -> Results:
         header, *results = map(json.loads, file)
     suite = Suite.model_validate(header["suite"])
     runs = {(run.variant, run.environment, run.seed): run for run in runs_of(suite)}
-    keys = [(each["variant"], each["environment"], each["seed"]) for each in results]
+    keys = [(row["variant"], row["environment"], row["seed"]) for row in results]
     finished = [(runs.pop(key), result) for key, result in zip(keys, results, strict=True)]
     return Results(suite, finished, [*runs.values()])
 

@@ -17,8 +17,16 @@ from typing import Any, NamedTuple
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 
-from sb3_per.compare.results import OUTPUT, RESULT, SUITE, read_result, run_folder, write_file
-from sb3_per.compare.suite import Run, Suite, as_yaml, load, runs_of
+from sb3_per.compare.results import (
+    OUTPUT,
+    RESULT,
+    SUITE,
+    curve,
+    read_result,
+    run_folder,
+    write_file,
+)
+from sb3_per.compare.suite import FINAL_EVALUATIONS, Run, Suite, as_yaml, load, runs_of
 
 Finished = Generator[Run, None, None]
 # Networks this small gain nothing from more threads, and lose much where runs share a machine.
@@ -54,7 +62,9 @@ def make_runs(
             check(todo)
             write_file(folder / SUITE, as_yaml(suite).encode())
             made = (
-                on_ray(todo, folder, device, jobs, ray) if ray else here(todo, folder, device, jobs)
+                run_on_ray(todo, folder, device, jobs, ray)
+                if ray
+                else run_locally(todo, folder, device, jobs)
             )
             return _failed(made, folder, len(todo), len(runs) - len(todo))
     except Timeout as error:
@@ -79,10 +89,14 @@ def _failed(made: Finished, folder: Path, n_todo: int, n_finished: int) -> list[
         tqdm(total=n_finished + n_todo, initial=n_finished, unit="run") as bar,
     ):
         for run in made:
-            if read_result(folder, run) is None:
+            result = read_result(folder, run)
+            if result is None:
                 failed.append(run)
                 output = run_folder(folder, run) / OUTPUT
                 bar.write(f"{run} failed: {_last_line(output)} (all output: {output})", sys.stderr)
+            else:
+                final = curve(run, result)[1][-FINAL_EVALUATIONS:].mean()
+                bar.write(f"{run}: final return {final:.4g}")
             bar.update()
     return failed
 
@@ -127,7 +141,7 @@ def _build(run: Run) -> None:
         raise ValueError(f"learning_starts must be below steps ({steps}), got {starts}")
 
 
-def here(runs: Sequence[Run], folder: Path, device: str, jobs: int | None) -> Finished:
+def run_locally(runs: Sequence[Run], folder: Path, device: str, jobs: int | None) -> Finished:
     """
     Make runs on this machine, each in a process of its own, and yield each when it has ended.
 
@@ -179,7 +193,7 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def on_ray(
+def run_on_ray(
     runs: Sequence[Run], folder: Path, device: str, jobs: int | None, options: RayOptions
 ) -> Finished:
     """

@@ -52,7 +52,7 @@ def pooled_mean(scores: Strata) -> Estimate:
 
 def difference(scores: Strata, baseline: Strata) -> Estimate:
     """Estimate how much larger the interquartile mean is than the baseline's."""
-    return _estimate(lambda own, other: _pooled(own) - _pooled(other), scores, baseline)
+    return _estimate(lambda left, right: _pooled(left) - _pooled(right), scores, baseline)
 
 
 def improvement(scores: Strata, baseline: Strata) -> Estimate:
@@ -69,9 +69,10 @@ def _pooled(scores: Strata) -> FloatArray:
 
 def _improvement(scores: Strata, baseline: Strata) -> FloatArray:
     wins = []
-    for own, other in zip(scores, baseline, strict=True):
-        own, other = own[..., :, None], other[..., None, :]
-        wins.append(((own > other).mean(axis=(-2, -1)) + (own >= other).mean(axis=(-2, -1))) / 2)
+    for left, right in zip(scores, baseline, strict=True):
+        left, right = left[..., :, None], right[..., None, :]
+        above = (left > right).mean(axis=(-2, -1)) + (left >= right).mean(axis=(-2, -1))
+        wins.append(above / 2)
     shares: FloatArray = np.mean(wins, axis=0)
     return shares
 

@@ -1,6 +1,5 @@
 """A suite: the variants, environments and seeds of a comparison, as data that pydantic checks."""
 
-import importlib.util
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,6 +8,8 @@ from typing import Annotated, Any, NamedTuple
 import gymnasium as gym
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, StringConstraints, model_validator
+
+from sb3_per import options, zoo
 
 FINAL_EVALUATIONS = 3  # the last ones, whose mean is a run's final return
 N_EVALUATIONS = 20  # of a run that the command line describes
@@ -109,11 +110,11 @@ class Suite(Section):
 
     @model_validator(mode="after")
     def _check_names(self) -> "Suite":
-        pairs = [name for each in self.contrasts.values() for name in (each.variant, each.over)]
+        pairs = [name for pair in self.contrasts.values() for name in (pair.variant, pair.over)]
         unknown = [name for name in (self.baseline, *pairs) if name not in self.variants]
         if unknown:
             raise ValueError(f"there is no variant {', '.join(unknown)}")
-        unscaled = [name for name, each in self.environments.items() if each.score is None]
+        unscaled = [name for name, env in self.environments.items() if env.score is None]
         if unscaled and len(self.environments) > 1:
             raise ValueError(f"several environments need a score: {', '.join(unscaled)} has none")
         return self
@@ -193,10 +194,7 @@ def merged(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
 
 def rl_zoo_sections(file: str) -> dict[str, dict[str, Any]]:
     """Return the sections of RL-Zoo's ``file.yml`` of hyperparameters; none if it has no such."""
-    spec = importlib.util.find_spec("rl_zoo3")  # finds the folder without a slow import
-    if spec is None or spec.origin is None:
-        return {}
-    path = Path(spec.origin).parent / "hyperparams" / f"{file}.yml"
+    path = zoo.rl_zoo_file(file)
     if not path.is_file():
         return {}
     sections: dict[str, dict[str, Any]] = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -223,16 +221,22 @@ def from_options(environment: str, algorithms: Sequence[str], steps: int, seeds:
 
     Hyperparameters are RL-Zoo's for the first algorithm (or for the one that it extends), if RL-Zoo
     has any for this environment.
+
+    :param algorithms: RL-Zoo's names. ``per_dqn:paper`` takes the settings ``PAPER`` of
+        ``sb3_per.options`` instead of the algorithm's defaults.
     """
+    variants = dict(map(_variant, algorithms))
+    baseline = next(iter(variants))
+    base = variants[baseline]["algorithm"]
     env = gym.make(environment)
     env.close()
     name = gym_id(environment)
-    section = rl_zoo_sections(algorithms[0].removeprefix("per_")).get(name)
+    section = rl_zoo_sections(zoo.BASES.get(base, base)).get(name)
     return Suite.model_validate(
         {
-            "name": "_".join([name.replace("/", "-"), *algorithms]),
+            "name": "_".join([name.replace("/", "-"), *variants]),
             "seeds": seeds,
-            "baseline": algorithms[0],
+            "baseline": baseline,
             "environments": {
                 environment: {
                     "steps": steps,
@@ -241,9 +245,21 @@ def from_options(environment: str, algorithms: Sequence[str], steps: int, seeds:
                     "hyperparameters": section or {"policy": _policy_for(env.observation_space)},
                 }
             },
-            "variants": {each: {"algorithm": each} for each in algorithms},
+            "variants": variants,
         }
     )
+
+
+def _variant(text: str) -> tuple[str, dict[str, Any]]:
+    """Return the name and the settings of ``per_dqn`` or ``per_dqn:paper``."""
+    algorithm, _, setting = text.partition(":")
+    if not setting:
+        return algorithm, {"algorithm": algorithm}
+    chosen = getattr(options, setting.upper(), None)
+    if not isinstance(chosen, Mapping):
+        raise ValueError(f"sb3_per.options must have the settings {setting.upper()}, got {text!r}")
+    overrides = {"replay_buffer_kwargs": dict(chosen)}
+    return f"{algorithm}-{setting}", {"algorithm": algorithm, "label": text, "overrides": overrides}
 
 
 def _policy_for(space: gym.Space[Any]) -> str:

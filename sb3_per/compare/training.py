@@ -8,17 +8,21 @@ import time
 import traceback
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import torch as th
 import yaml
+from rl_zoo3 import ALGOS
 from rl_zoo3.exp_manager import ExperimentManager
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.utils import set_random_seed
 
 from sb3_per import zoo
+from sb3_per._utils import require_one_of
 from sb3_per.compare.results import OUTPUT, RESULT, Result, run_folder, write_file
 from sb3_per.compare.suite import Run, gym_id
 
@@ -91,6 +95,8 @@ def manager_of(run: Run, folder: Path, device: str) -> Any:
     if module:
         importlib.import_module(module)  # it registers the environment
     settings, place, environment = run.settings, run_folder(folder, run), gym_id(run.environment)
+    gym.spec(environment)  # RL-Zoo's own error names neither what is missing nor why
+    require_one_of("algorithm", settings["algorithm"], (*ALGOS,))
     values = settings["hyperparameters"] | {"n_timesteps": settings["steps"]}
     config = place / "hyperparameters.yml"
     config.write_text(yaml.safe_dump({environment: values}), encoding="utf-8")
@@ -108,6 +114,7 @@ def manager_of(run: Run, folder: Path, device: str) -> Any:
         verbose=0,
         device=device,
         config=str(config),
+        tensorboard_log=str(place / "tensorboard") if find_spec("tensorboard") else "",
     )
     # RL-Zoo counts existing folders for a name, which runs side by side would do at the same time.
     manager.save_path = str(place)

@@ -154,10 +154,10 @@ def test_report_names_missing_runs(tmp_path):
     said = write(made, tmp_path)
 
     text = (tmp_path / "report.md").read_text()
-    assert said.startswith("2 of 4 runs are finished.")
+    assert "2 of 4 runs are finished." in said
     assert f"- dqn, {ENVIRONMENT}, seed 1" in text
     assert "torch 2.0" in text
-    assert "0.0 CPU hours" in text
+    assert "CPU time of all runs: 0:00:04" in text
     assert {path.name for path in tmp_path.iterdir()} == {"report.md", "curves.svg", "runs.csv"}
 
 
@@ -226,6 +226,52 @@ def test_packed_results_are_read_as_a_run_folder_is(tmp_path, monkeypatch, capsy
     assert Path("runs/small/report/report.md").exists()
 
 
-def test_report_of_nothing_is_an_error(tmp_path):
-    with pytest.raises(ValueError, match="no run has finished yet"):
-        write(results(lambda *_: None), tmp_path)
+@pytest.mark.parametrize("share", np.linspace(0, 0.9, 10))
+@pytest.mark.parametrize("n_variants", [1, 3])
+def test_any_subset_of_runs_has_a_report(share, n_variants, tmp_path):
+    """As while runs are made; a share of 0 is the empty subset."""
+    random = np.random.default_rng(round(1000 * share))
+    variants = {name: {"algorithm": "dqn"} for name in ["dqn", "per", "rank"][:n_variants]}
+    keys = [*itertools.product(variants, two_environments(), range(3))]
+    finished = {key for key in keys if random.random() < share}
+    made = results(
+        lambda *key: [1.0 * key[2], 2.0, 3.0] if key in finished else None,
+        seeds=3,
+        environments=two_environments(),
+        variants=variants,
+    )
+
+    said = write(made, tmp_path)
+
+    rows = table(made.suite, table_of_runs(made))
+    assert len(rows) == 3 * n_variants
+    for _, line in rows.iterrows():
+        environments = (
+            [*two_environments()] if line["environment"] == "all" else [line["environment"]]
+        )
+        needed = [*itertools.product({"dqn", line["variant"]}, environments)]
+        seeds = [seed for seed in range(3) if {(*pair, seed) for pair in needed} <= finished]
+        assert line["seeds"] == len(seeds)
+        assert bool(line.get("final", "")) == bool(seeds)
+    assert f"{len(finished)} of {len(keys)} runs are finished." in said
+    figure = (tmp_path / "curves.svg").read_text()
+    assert all(figure.count(f">{name}<") == 1 for name in variants)
+
+
+@pytest.mark.parametrize(
+    ("gain", "seeds", "expected"),
+    [
+        (10.0, 5, "better by final, better by area (5 seeds)"),
+        (-10.0, 5, "worse by final, worse by area (5 seeds)"),
+        (0.0, 5, "undecided by final, undecided by area (5 seeds)"),
+        (10.0, 4, "4 seeds are too few to tell"),
+    ],
+)
+def test_first_line_says_who_is_better_and_how_sure_that_is(gain, seeds, expected, tmp_path):
+    made = results(lambda name, _, seed: [seed + gain * (name == "per")] * 3, seeds=seeds)
+
+    said = write(made, tmp_path).splitlines()
+
+    assert said[0] == f"PERDQN over dqn: {expected}."
+    assert max(map(len, said)) <= 80
+    assert f"- {said[0]}" in (tmp_path / "report.md").read_text()

@@ -13,7 +13,7 @@ from small_suite import ENVIRONMENT, LONG, of_environment, suite
 
 from sb3_per.compare import command
 from sb3_per.compare.results import OUTPUT, RESULT, read, read_result, run_folder
-from sb3_per.compare.run import check, here, make_runs
+from sb3_per.compare.run import check, make_runs, run_locally
 from sb3_per.compare.suite import Suite, as_yaml, runs_of
 
 pytestmark = pytest.mark.slow
@@ -90,7 +90,7 @@ def test_folder_in_use_is_refused(tmp_path):
 def test_variants_that_cannot_be_built_are_all_named():
     variants = {
         "dqn": {"algorithm": "dqn", "overrides": {"gama": 0.9}},
-        "none": {"algorithm": "no_such"},
+        "none": {"algorithm": "per_dqnn"},
         "late": {"algorithm": "dqn", "overrides": {"learning_starts": 90}},
         "good": {"algorithm": "dqn"},
     }
@@ -100,7 +100,7 @@ def test_variants_that_cannot_be_built_are_all_named():
 
     message = str(error.value)
     assert "unexpected keyword argument 'gama'" in message
-    assert f"none in {ENVIRONMENT}" in message
+    assert f"none in {ENVIRONMENT}: ValueError: algorithm must be one of" in message
     assert "learning_starts must be below steps (90), got 90" in message
     assert "good" not in message
 
@@ -128,7 +128,7 @@ def test_failed_run_fails_alone(tmp_path, monkeypatch, capsys):
 def test_killed_process_takes_no_other_run_with_it(tmp_path):
     long = runs_of(Suite.model_validate(of_environment(**LONG)))[0]
     short = runs_of(suite(seeds=1))[1]
-    made = here([long, short], tmp_path, "cpu", 2)
+    made = run_locally([long, short], tmp_path, "cpu", 2)
     assert next(made) == short
 
     for process in multiprocessing.active_children():
@@ -153,8 +153,16 @@ def test_two_algorithms_need_no_yaml(tmp_path, monkeypatch, capsys):
     main(monkeypatch, "run", *arguments, "--seeds", "1", "--jobs", "2", "--out", tmp_path / "runs")
     main(monkeypatch, "report", tmp_path / "runs")
 
-    assert "2 of 2 runs are finished" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "per_dqn, CartPole-v1, seed 0: final return" in printed
+    assert "2 of 2 runs are finished" in printed
     assert (tmp_path / "runs" / "report" / "report.md").exists()
+    assert len([*(tmp_path / "runs").rglob("events.out.tfevents.*")]) == 2
+
+
+def test_missing_environment_is_named(tmp_path, monkeypatch):
+    with pytest.raises(SystemExit, match="sb3-per compare: Environment `NoSuch` doesn't exist"):
+        main(monkeypatch, "run", "--env", "NoSuch-v0", "--algos", "dqn", "--out", tmp_path)
 
 
 def test_new_writes_the_template_and_keeps_existing_files(tmp_path, monkeypatch):
@@ -171,7 +179,7 @@ def test_new_writes_the_template_and_keeps_existing_files(tmp_path, monkeypatch)
 def test_missing_device_fails_the_run(tmp_path):
     run = runs_of(suite())[0]
 
-    list(here([run], tmp_path, "cuda:99", 1))
+    list(run_locally([run], tmp_path, "cuda:99", 1))
 
     assert read_result(tmp_path, run) is None
     output = (run_folder(tmp_path, run) / OUTPUT).read_text()

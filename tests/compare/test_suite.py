@@ -5,6 +5,7 @@ import yaml
 from pydantic import ValidationError
 from small_suite import ENVIRONMENT, of_environment, suite, values
 
+from sb3_per import PAPER
 from sb3_per.compare import command
 from sb3_per.compare.suite import (
     Suite,
@@ -121,6 +122,18 @@ def test_from_options_takes_rl_zoos_settings_of_the_base():
     shared = made.environments["CartPole-v1"].hyperparameters
     assert shared == rl_zoo_sections("dqn")["CartPole-v1"]
     assert len(runs_of(made)) == 10
+
+
+def test_from_options_takes_named_settings():
+    made = from_options("CartPole-v1", ["rainbow", "per_dqn:paper"], 1000, 1)
+
+    shared = rl_zoo_sections("dqn")["CartPole-v1"]
+    rainbow, paper = (run.settings["hyperparameters"] for run in runs_of(made))
+    assert rainbow == shared
+    assert paper == shared | {"replay_buffer_kwargs": {**PAPER, "beta": [0.4, 1.0]}}
+    assert made.label("per_dqn-paper") == "per_dqn:paper"
+    with pytest.raises(ValueError, match="must have the settings PAPRE, got 'per_dqn:papre'"):
+        from_options("CartPole-v1", ["per_dqn:papre"], 1000, 1)
 
 
 def test_from_options_chooses_a_policy_without_rl_zoos_settings():
