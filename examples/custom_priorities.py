@@ -11,7 +11,7 @@ class RarelyReplayed(Proportional):
     """
     The priority is abs(TD error) + 1 / sqrt(number of replays).
 
-    Inheriting is not needed: ``sb3_per.prioritization.proportional.Prioritization`` lists the
+    Inheriting is not needed: ``sb3_per.prioritization.base.Prioritization`` lists the
     methods. For files and checkpoints, define ``state_dict`` and ``load_state_dict``, too.
     """
 

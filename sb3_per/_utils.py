@@ -12,6 +12,8 @@ from numba import njit
 BIT_GENERATORS = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+_KERNELS: list[Any] = []
+
 
 def require_number(name: str, value: Any, low: float, high: float) -> None:
     """Raise ValueError unless the value is a number in [low, high]; True is no number."""
@@ -72,10 +74,17 @@ def kernel(function: Function) -> Function:
     read-only file system), numba refuses to cache, and every process compiles the function.
     """
     try:
-        return cast(Function, njit(cache=True, error_model="numpy")(function))
+        compiled = njit(cache=True, error_model="numpy")(function)
     except RuntimeError:  # "cannot cache function ...: no locator available"
         _warn_that_nothing_is_cached()
-        return cast(Function, njit(error_model="numpy")(function))
+        compiled = njit(error_model="numpy")(function)
+    _KERNELS.append(compiled)
+    return cast(Function, compiled)
+
+
+def n_compiled() -> int:
+    """Return how many functions this process has compiled, since numba's cache lacked them."""
+    return sum(sum(compiled.stats.cache_misses.values()) for compiled in _KERNELS)
 
 
 @cache

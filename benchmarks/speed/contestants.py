@@ -8,6 +8,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from stable_baselines3.common.buffers import ReplayBuffer
 
+from sb3_per import PERDQN
 from sb3_per.buffers.prioritized import PrioritizedReplayBuffer
 from sb3_per.prioritization.proportional import Proportional
 from sb3_per.prioritization.rank_based import RankBased
@@ -15,15 +16,6 @@ from sb3_per.prioritization.sum_tree import SamplingScheme
 
 ALPHA, BETA = 0.6, 0.4
 ACTIONS = spaces.Discrete(4)
-
-
-# Full correction, as in docs/results/recipes.md.
-HALF_UNIFORM = {
-    "td_error_clip": 1.0,
-    "uniform_share": 0.5,
-    "beta": 1.0,
-    "weight_normalization": "none",
-}
 
 
 class Contestant(Protocol):
@@ -110,15 +102,24 @@ def buffers(workload: Workload) -> Iterator[tuple[str, Callable[[], Contestant]]
     arguments = (workload.capacity, workload.observations, ACTIONS, "cpu")
 
     def ours(**options: Any) -> Contestant:
-        return OfSB3(PrioritizedReplayBuffer(*arguments, alpha=ALPHA, **options), workload.one)
+        options = {"alpha": ALPHA, **options}
+        return OfSB3(PrioritizedReplayBuffer(*arguments, **options), workload.one)
 
     yield "SB3 uniform", lambda: OfSB3(ReplayBuffer(*arguments), workload.one)
     yield "SB3 uniform again", lambda: OfSB3(ReplayBuffer(*arguments), workload.one)
     yield "sb3-per proportional", ours
     yield "sb3-per rank-based", lambda: ours(prioritization="rank")
-    yield "sb3-per half uniform", lambda: ours(**HALF_UNIFORM)
+    yield "PERDQN's defaults", lambda: ours(**defaults_of_perdqn())
     if workload.observations.dtype == np.uint8:
         yield "sb3-per n_stack=4", lambda: ours(n_stack=4)
+
+
+def defaults_of_perdqn() -> dict[str, Any]:
+    """Return the options of a buffer that PERDQN makes."""
+    options = dict(PERDQN.default_options)
+    if options["td_error_clip"] == "loss":
+        options["td_error_clip"] = PERDQN.huber_threshold
+    return options
 
 
 def structures(workload: Workload) -> Iterator[tuple[str, Callable[[], Contestant]]]:

@@ -33,7 +33,6 @@ from sb3_per.buffers.her import PrioritizedHerReplayBuffer, require_compute_rewa
 from sb3_per.buffers.prioritized import PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
 from sb3_per.buffers.sources import has_shape, transitions_of
 from sb3_per.options import LAP, OPTION_NAMES, PAPER, beta_at
-from sb3_per.prioritization.proportional import LossAdjusted
 from sb3_per.saving.buffers import is_archive, load_buffer, save_buffer
 
 SelfPrioritized = TypeVar("SelfPrioritized", bound="PrioritizedAlgorithm")
@@ -95,10 +94,8 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
     @property
     def loss_threshold(self) -> float | None:
         """Return the abs(TD error) at which the loss turns linear; None if it never does."""
-        # LAP brings a Huber loss with its own threshold.
-        prioritization: Any = self.replay_buffer.prioritization
-        is_lap = isinstance(prioritization, LossAdjusted)
-        return prioritization.floor if is_lap else self.huber_threshold
+        needed = self.replay_buffer.prioritization.loss_threshold
+        return self.huber_threshold if needed is None else needed
 
     def _setup_model(self) -> None:
         given = vars(self).pop(_GIVEN, None)  # None if the model is not loaded

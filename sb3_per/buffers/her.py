@@ -254,7 +254,7 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
                 "HER only samples from whole episodes that have ended: learning_starts must be "
                 "larger than an episode and buffer_size larger than two, times the number of "
                 "environments (to continue with a loaded model, load its buffer, too), got no such "
-                f"episode in {self.n_stored} of {self.n_slots} transitions"
+                f"episode in {len(self)} of {self.n_slots} transitions"
             )
         super()._require_enough(batch_size)
 

@@ -23,18 +23,17 @@ from stable_baselines3.common.vec_env import VecNormalize
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 from typing_extensions import Unpack
 
-from sb3_per._utils import kernel, require_number, require_whole
+from sb3_per._utils import require_number, require_whole
 from sb3_per.buffers.sources import as_stored, joined, transitions_of
 from sb3_per.buffers.storage import SlotReplayBuffer
 from sb3_per.options import (
-    LARGEST_TD_ERROR,
     OPTION_NAMES,
     PrioritizationOptions,
     ReplayBufferKwargs,
     beta_at,
     require_known,
 )
-from sb3_per.prioritization.proportional import Prioritization
+from sb3_per.prioritization.base import Prioritization
 from sb3_per.prioritization.sampler import (
     PrioritizedSampler,
     SampledBatch,
@@ -58,11 +57,6 @@ class PrioritizedReplayBufferSamples(NamedTuple):
     weights: th.Tensor  # (B, 1) float32
     slots: IntArray  # (B,), for `update_priorities`; on the host, whatever the device
     infos: dict[str, th.Tensor] | None = None  # (B, ...) each, of the first step; for `info_keys`
-
-    @property
-    def indices(self) -> IntArray:
-        """Return ``slots``, shape (B,), under another name."""
-        return self.slots
 
 
 class PrioritizedReplayBuffer(SlotReplayBuffer):
@@ -94,7 +88,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         ``batch.infos[key]``, float32 of shape (B, ...). Every step must have them.
     :param prioritization: ``"proportional"`` (the default): P(i) from abs(TD error)^alpha;
         ``"rank"``: from its rank; ``"lap"``: from max(abs(TD error), threshold)^alpha; or a class
-        of your own with the methods of ``sb3_per.prioritization.proportional.Prioritization``.
+        of your own with the methods of ``sb3_per.prioritization.base.Prioritization``.
     :param prioritization_kwargs: Options of that class alone, such as LAP's ``threshold``.
     :param alpha: How much prioritization, in [0, 1]; 0 is uniform sampling. Default: 0.6.
     :param beta: Exponent of the importance-sampling weights, in [0, 1]: a number; (first, last),
@@ -186,20 +180,11 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         with_extremes |= options.weight_normalization == "buffer"
         with_share = options.uniform_share > 0 or options.demonstration_share > 0
         warm_up(kind, self.sampler.scheme, with_extremes, with_share)
-        first_bad_update(np.zeros(1, dtype=np.int64), np.zeros(1), 1)
 
     def __getstate__(self) -> dict[str, Any]:
         # A pickled buffer is loaded into memory.
         fresh = {"last_batch": None, "_batches_without_update": 0, "storage_dir": None}
         return {**self.__dict__, **fresh}
-
-    def __len__(self) -> int:
-        """Return the number of stored transitions, of all environments."""
-        return self.n_stored
-
-    def __bool__(self) -> bool:
-        """Return True, also for an empty buffer."""
-        return True
 
     def __repr__(self) -> str:
         name = getattr(self.options.prioritization, "__name__", self.options.prioritization)
@@ -247,7 +232,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         missing = np.arange(self.n_demonstrations, self.n_demonstration_rows * self.n_envs)
         if self.excluded_row is not None:
             missing = self.slots_of(self.excluded_row)
-        return np.setdiff1d(np.arange(self.n_stored), missing)
+        return np.setdiff1d(np.arange(len(self)), missing)
 
     def _follow_storage(self) -> None:
         """
@@ -261,7 +246,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         excluded = self.excluded_row
         if excluded is not None:
             n_missing = self.n_envs
-        is_same = self.sampler.n_sampleable == self.n_stored - n_missing
+        is_same = self.sampler.n_sampleable == len(self) - n_missing
         if excluded is not None and self.sampler.is_inserted(excluded * self.n_envs):
             is_same = False
         if not is_same:
@@ -405,18 +390,9 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         if len(slots) != len(td_errors):
             lengths = f"{len(td_errors)} TD errors for {len(slots)} slots"
             raise ValueError(f"there must be as many TD errors as slots, got {lengths}")
-        first = first_bad_update(slots, td_errors, self.n_slots)
-        if first >= 0:
-            if not 0 <= slots[first] < self.n_slots:
-                raise ValueError(f"slots must lie in [0, {self.n_slots}), got {slots[first]}")
-            raise ValueError(
-                f"a TD error must be finite in float32, got {td_errors[first]} for slot "
-                f"{slots[first]}: either the network has diverged, or the rewards or observations "
-                "in it are not finite"
-            )
-        self._batches_without_update = 0
         self._follow_storage()
         self.sampler.update(slots, td_errors)
+        self._batches_without_update = 0
 
     def probabilities(self, slots: ArrayLike | th.Tensor) -> FloatArray:
         """
@@ -521,12 +497,3 @@ def _warn_without_updates() -> None:
         "buffer.update_priorities(batch.slots, td_errors) after each gradient step.",
         stacklevel=4,
     )
-
-
-@kernel
-def first_bad_update(slots: IntArray, td_errors: FloatArray, n_slots: int) -> int:
-    """Return the position of the first slot or TD error out of range, or -1."""
-    for i in range(len(slots)):
-        if not (0 <= slots[i] < n_slots and abs(td_errors[i]) <= LARGEST_TD_ERROR):
-            return i
-    return -1

@@ -149,10 +149,13 @@ class SlotReplayBuffer(ReplayBuffer):
         """Return how many transitions fit in, of all environments together."""
         return self.buffer_size * self.n_envs
 
-    @property
-    def n_stored(self) -> int:
-        """Return how many slots hold a transition: the first ``n_stored`` ones."""
+    def __len__(self) -> int:
+        """Return how many slots hold a transition: the first ones."""
         return self.size() * self.n_envs
+
+    def __bool__(self) -> bool:
+        """Return True, also for an empty buffer."""
+        return True
 
     @property
     def excluded_row(self) -> int | None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from sb3_per.prioritization.proportional import TDErrorPrioritization, refuse_eps, stored_array
+from sb3_per.prioritization.base import TDErrorPrioritization, refuse_eps, stored_array
 from sb3_per.prioritization.ranking import Ranking
 from sb3_per.prioritization.sum_tree import FloatArray, IntArray, SumTree
 
@@ -71,6 +71,9 @@ class RankBased(TDErrorPrioritization):
 
     def slots_at(self, leaves: IntArray) -> IntArray:
         return self._order.at(leaves)
+
+    def leaves_of(self, slots: IntArray) -> IntArray:
+        return self._order.ranks(slots)
 
     def state_dict(self) -> dict[str, Any]:
         slots, priorities = self._order.entries()

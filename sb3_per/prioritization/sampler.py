@@ -2,7 +2,6 @@
 
 import json
 import logging
-import time
 import warnings
 from collections.abc import Callable
 from functools import cache
@@ -11,21 +10,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sb3_per._utils import as_arrays, generator_from, generator_state, kernel, require_one_of
-from sb3_per.options import PrioritizationOptions
-from sb3_per.prioritization.proportional import (
-    LossAdjusted,
-    Prioritization,
-    Proportional,
-    stored_array,
+from sb3_per._utils import (
+    as_arrays,
+    generator_from,
+    generator_state,
+    kernel,
+    n_compiled,
+    require_one_of,
 )
+from sb3_per.options import LARGEST_TD_ERROR, PrioritizationOptions
+from sb3_per.prioritization.base import Prioritization, stored_array, without_zeros_at_end
+from sb3_per.prioritization.proportional import LossAdjusted, Proportional
 from sb3_per.prioritization.rank_based import RankBased
-from sb3_per.prioritization.sum_tree import (
-    FloatArray,
-    IntArray,
-    SampledSlots,
-    SamplingScheme,
-)
+from sb3_per.prioritization.sum_tree import FloatArray, IntArray, SamplingScheme, sample_leaves
 
 PRIORITIZATIONS: dict[str, Callable[..., Prioritization]] = {
     "proportional": Proportional,
@@ -36,6 +33,8 @@ PRIORITIZATIONS: dict[str, Callable[..., Prioritization]] = {
 # What a slot's byte says: it can be sampled; it was sampled, and its TD error has not come yet; its
 # transition was overwritten or removed after it was sampled. Zeros take no memory before a write.
 INSERTED, SAMPLED, STALE = 1, 2, 4
+# The numbers of a sampler: how many slots are inserted, and the end of them.
+N_INSERTED, END = range(2)
 
 Flags = NDArray[np.uint8]
 
@@ -52,7 +51,7 @@ class PrioritizedSampler:
     Samples slots by priority (Schaul et al. 2016); a share of each batch may be sampled uniformly.
 
     Invariant: a slot can be sampled from ``insert`` until ``remove`` or ``clear``, and never
-    otherwise. The caller has checked the arguments.
+    otherwise. The caller has checked slots and batch sizes.
     """
 
     def __init__(
@@ -70,28 +69,23 @@ class PrioritizedSampler:
         self.scheme = SamplingScheme(bool(options.stratified), bool(options.replacement))
         self.n_demonstrations = 0  # the first slots
         self.flags: Flags = np.zeros(n_slots, dtype=np.uint8)
-        # N, in an array that only kernels change: no thread sees a half-done change.
-        self._n_inserted = np.zeros(1, dtype=np.int64)
-        self._uniform = UniformSlots(n_slots) if options.uniform_share > 0 else None
+        # Only kernels change these numbers, so no thread sees a change that is half done.
+        self._numbers = np.zeros(2, dtype=np.int64)
 
     @property
     def n_sampleable(self) -> int:
         """Return N: how many slots are inserted."""
-        return int(self._n_inserted[0])
+        return int(self._numbers[N_INSERTED])
 
     def insert(self, slots: IntArray) -> None:
         """Insert new transitions, shape (n,), each slot named once."""
         self.prioritization.insert(slots)
-        if self._uniform is not None:
-            self._uniform.insert(slots)
         # Last: another thread may sample as soon as the number is above 0.
-        _mark_inserted(self.flags, self._n_inserted, slots)
+        _mark_inserted(self.flags, self._numbers, slots)
 
     def remove(self, slots: IntArray) -> None:
         """Keep slots, shape (n,), from being sampled; TD errors of earlier batches are stale."""
-        _mark_removed(self.flags, self._n_inserted, slots)
-        if self._uniform is not None:
-            self._uniform.remove(slots)
+        _mark_removed(self.flags, self._numbers, slots)
         self.prioritization.remove(slots)
 
     def is_inserted(self, slots: Any) -> Any:
@@ -100,10 +94,8 @@ class PrioritizedSampler:
 
     def clear(self) -> None:
         """Forget all slots and priorities; TD errors of earlier batches are stale."""
-        self._n_inserted[0] = 0
+        self._numbers[:] = 0
         self.flags[:] = np.where(self.flags & (SAMPLED | STALE), STALE, 0)
-        if self._uniform is not None:
-            self._uniform = UniformSlots(len(self.flags))
         self.prioritization.clear()
 
     def sample(self, batch_size: int, beta: float) -> SampledBatch:
@@ -113,76 +105,83 @@ class PrioritizedSampler:
         :param batch_size: B, at least 1; without replacement at most ``n_sampleable``.
         :param beta: Exponent of the weights (N * P)^-beta, in [0, 1].
         """
-        if self.options.demonstration_share > 0 and self.n_demonstrations > 0:
-            sampled = self._sample_with_demonstrations(batch_size)
-        else:
-            sampled = self._sample_all(batch_size)
-        _mark_sampled(self.flags, sampled.slots)
-        return SampledBatch(sampled.slots, self._weights(sampled, beta))
+        is_mixture = self.scheme.replacement
+        batch = (self._sample_mixture if is_mixture else self._sample_distinct)(batch_size, beta)
+        if self.options.weight_normalization == "mean":
+            weights = batch.weights
+            weights /= weights.sum() / batch_size  # `mean` returns the same, 3 us later
+        return batch
 
-    def _sample_all(self, batch_size: int) -> SampledSlots:
-        if self._uniform is not None:
-            return self._sample_mixture(batch_size, self._uniform)
-        uniforms = self.generator.random(self.scheme.n_uniforms(batch_size))
-        return self._sample_by_priority(batch_size, uniforms)
-
-    def _sample_by_priority(self, batch_size: int, uniforms: FloatArray) -> SampledSlots:
-        prioritization: Any = self.prioritization
-        with_smallest = self.options.weight_normalization == "buffer"
-        if hasattr(prioritization, "sample"):  # a class of the user's own
-            own: SampledSlots = prioritization.sample(
-                self.scheme, batch_size, uniforms, with_smallest=with_smallest
-            )
-            return own
-        leaves, probabilities, smallest = self.scheme.sample(
-            prioritization.tree, batch_size, uniforms, with_smallest=with_smallest
-        )
-        return SampledSlots(prioritization.slots_at(leaves), probabilities, smallest)
-
-    def _sample_mixture(self, batch_size: int, uniform: "UniformSlots") -> SampledSlots:
+    def _sample_mixture(self, batch_size: int, beta: float) -> SampledBatch:
         """
-        Sample a share of the batch uniformly and the rest by priority.
+        Sample a share of the batch uniformly, another from demonstrations, the rest by priority.
 
         Each slot gets its probability under the mixture, whichever part it came from: the balance
-        heuristic (Veach & Guibas 1995). The number of uniform samples is share * B, rounded up or
-        down at random so that it is share * B on average. Therefore the probabilities are exact for
-        each share, and no weight exceeds share^-beta.
+        heuristic (Veach & Guibas 1995). The sizes of the parts are rounded up or down at random, so
+        that they are share * B on average. Therefore the probabilities are exact for each share,
+        and no weight exceeds share^-beta.
         """
-        share, uniforms = self.options.uniform_share, self.generator.random(batch_size + 1)
-        n_uniform = min(int(share * batch_size + uniforms[-1]), batch_size)
-        n_prioritized = batch_size - n_uniform
-        # At least one sample: its smallest probability may be needed even if the sample is not.
-        n_asked = max(n_prioritized, 1)
-        sampled = self._sample_by_priority(n_asked, uniforms[batch_size - n_asked : batch_size])
-        by_uniform = uniform.sample(uniforms[:n_uniform], self.scheme.stratified)
-        slots = np.concatenate([sampled.slots[:n_prioritized], by_uniform])
-        of_uniform = self.prioritization.probabilities(by_uniform)
-        by_priority = np.concatenate([sampled.probabilities[:n_prioritized], of_uniform])
-        uniform_part = share / self.n_sampleable
-        smallest_of_all = uniform_part + (1 - share) * sampled.smallest_probability
-        return SampledSlots(slots, uniform_part + (1 - share) * by_priority, smallest_of_all)
-
-    def _sample_with_demonstrations(self, batch_size: int) -> SampledSlots:
-        """Sample a share of the batch uniformly from demonstrations; see ``_sample_mixture``."""
-        share = self.options.demonstration_share
-        n_demonstrations = min(int(share * batch_size + self.generator.random()), batch_size)
-        n_others = batch_size - n_demonstrations
-        uniforms = self.generator.random(n_demonstrations)
-        chosen = np.empty(n_demonstrations, dtype=np.int64)
-        _sample_first(self.n_demonstrations, uniforms, self.scheme.stratified, chosen)
-        others = self._sample_all(max(n_others, 1))
-        slots = np.concatenate([others.slots[:n_others], chosen])
-        by_base = np.concatenate(
-            [others.probabilities[:n_others], self._base_probabilities(chosen)]
+        tree, stratified = self.prioritization.tree, self.scheme.stratified
+        n_first, n_inserted = self.n_demonstrations, self.n_sampleable
+        share, first_share = float(self.options.uniform_share), 0.0
+        if n_first > 0:
+            first_share = float(self.options.demonstration_share)
+        uniforms = self.generator.random(batch_size + (share > 0) + (first_share > 0))
+        # In the order of the batch: by priority, uniformly, and from the first slots.
+        n_uniform, n_others = 0, batch_size
+        if first_share > 0:
+            n_others -= min(int(first_share * batch_size + uniforms[-1]), batch_size)
+        if share > 0:
+            n_uniform = min(int(share * n_others + uniforms[batch_size]), n_others)
+        leaves = np.zeros(batch_size, dtype=np.int64)
+        masses = uniforms[n_uniform:n_others]
+        total = sample_leaves(tree.nodes, tree.starts, masses, stratified, leaves)
+        slots = self.prioritization.slots_at(leaves)
+        n_by_priority = n_others - n_uniform
+        if n_by_priority < batch_size:
+            ends = n_by_priority, n_others, n_first
+            _sample_uniform(self.flags, self._numbers, uniforms, stratified, *ends, slots)
+            if slots is not leaves:
+                leaves[n_by_priority:] = self.prioritization.leaves_of(slots[n_by_priority:])
+        uniform_part = share / n_inserted
+        reference = 1 / n_inserted
+        if self.options.weight_normalization == "batch":
+            reference = 0.0
+        elif self.options.weight_normalization == "buffer":
+            reference = uniform_part + (1 - share) * (tree.smallest() / total)
+        weights = np.empty((batch_size, 1), dtype=np.float32)
+        _weigh_mixture(
+            tree.nodes,
+            tree.starts,
+            total,
+            leaves,
+            slots,
+            share,
+            uniform_part,
+            first_share,
+            n_first,
+            reference,
+            beta,
+            uniforms,
+            self.flags,
+            weights,
         )
-        return SampledSlots(slots, self._with_demonstrations(slots, by_base))
+        return SampledBatch(slots, weights)
 
-    def _with_demonstrations(self, slots: IntArray, by_base: FloatArray) -> FloatArray:
-        share, n = self.options.demonstration_share, self.n_demonstrations
-        if share == 0 or n == 0:
-            return by_base
-        mixture: FloatArray = share * (slots < n) / n + (1 - share) * by_base
-        return mixture
+    def _sample_distinct(self, batch_size: int, beta: float) -> SampledBatch:
+        """Sample distinct slots by priority."""
+        divided_by = self.options.weight_normalization
+        leaves, probabilities, smallest = self.scheme.sample(
+            self.prioritization.tree,
+            batch_size,
+            self.generator.random(self.scheme.n_uniforms(batch_size)),
+            with_smallest=divided_by == "buffer",
+        )
+        references = {"batch": 0.0, "buffer": smallest}
+        reference = references.get(divided_by, 1 / self.n_sampleable)
+        slots = self.prioritization.slots_at(leaves)
+        _mark_sampled(self.flags, slots)
+        return SampledBatch(slots, importance_weights(probabilities, reference, beta))
 
     def update(self, slots: IntArray, td_errors: FloatArray) -> None:
         """
@@ -190,31 +189,44 @@ class PrioritizedSampler:
 
         Stale TD errors are dropped: their transition was overwritten or removed after it was
         sampled. If a slot occurs twice, its last TD error counts.
+
+        :raises ValueError: before anything has changed, for slots that do not exist and TD errors
+            that are not finite in float32.
         """
-        is_current = np.empty(len(slots), dtype=np.bool_)
-        if _mark_updated(self.flags, slots, is_current) < len(slots):
+        n_current = _mark_updated(self.flags, slots, td_errors)
+        if n_current < 0:
+            self._refuse(slots[-1 - n_current], td_errors[-1 - n_current])
+        if n_current < len(slots):
+            is_current = (self.flags[slots] & (INSERTED | STALE)) == INSERTED
             slots, td_errors = slots[is_current], td_errors[is_current]
+            self.flags[slots] = INSERTED
         if self.options.demonstration_bonus > 0:
             bonus = self.options.demonstration_bonus * (slots < self.n_demonstrations)
             td_errors = np.abs(td_errors) + bonus
         self.prioritization.update(slots, td_errors)
 
+    def _refuse(self, slot: Any, td_error: Any) -> None:
+        if not 0 <= slot < len(self.flags):
+            raise ValueError(f"slots must lie in [0, {len(self.flags)}), got {slot}")
+        raise ValueError(
+            f"a TD error must be finite in float32, got {td_error} for slot {slot}: either the "
+            "network has diverged, or the rewards or observations in it are not finite"
+        )
+
     def probabilities(self, slots: IntArray) -> FloatArray:
         """Return the probability of slots, shape (n,), for one sample of the mixture."""
-        return self._with_demonstrations(slots, self._base_probabilities(slots))
-
-    def _base_probabilities(self, slots: IntArray) -> FloatArray:
-        by_priority = self.prioritization.probabilities(slots)
-        if self._uniform is None:
-            return by_priority
-        share = self.options.uniform_share
-        uniform = (self.flags[slots] & INSERTED) / max(self.n_sampleable, 1)
-        mixture: FloatArray = share * uniform + (1 - share) * by_priority
+        share, first_share = self.options.uniform_share, self.options.demonstration_share
+        n_first = self.n_demonstrations
+        uniform = self.is_inserted(slots) / max(self.n_sampleable, 1)
+        mixture: FloatArray = share * uniform
+        mixture += (1 - share) * self.prioritization.probabilities(slots)
+        if n_first > 0:
+            mixture = first_share * (slots < n_first) / n_first + (1 - first_share) * mixture
         return mixture
 
     def stored_flags(self) -> Flags:
         """Return the flags up to the last slot that has one, to be stored."""
-        return np.trim_zeros(self.flags, "b")
+        return without_zeros_at_end(self.flags)
 
     def state_dict(self) -> dict[str, Any]:
         """
@@ -274,68 +286,7 @@ class PrioritizedSampler:
         inserted = slots[self.prioritization.probabilities(slots) > 0]
         self.flags[: len(flags)] |= flags & (SAMPLED | STALE)
         self.flags[inserted] |= INSERTED
-        self._n_inserted[0] = len(inserted)
-        if self._uniform is not None and len(inserted) > 0:
-            self._uniform.insert(inserted)
-
-    def _weights(self, sampled: SampledSlots, beta: float) -> NDArray[np.float32]:
-        divided_by = self.options.weight_normalization
-        reference = 1 / max(self.n_sampleable, 1)
-        if divided_by == "batch":
-            reference = 0.0
-        elif divided_by == "buffer":
-            reference = sampled.smallest_probability
-        weights = importance_weights(sampled.probabilities, reference, beta)
-        if divided_by == "mean":
-            weights /= weights.sum() / len(weights)  # `mean` returns the same, 3 us later
-        return weights
-
-
-class UniformSlots:
-    """
-    The slots that can be sampled, for uniform sampling in the order of slots.
-
-    Invariant: they are the first ``end`` slots, except for those in ``missing``, which are sorted.
-    Few are missing: running episodes with hindsight replay, the write head of memory-optimised
-    storage.
-    """
-
-    def __init__(self, n_slots: int) -> None:
-        self._n_slots = n_slots
-        self._set = 0, np.empty(0, dtype=np.int64)  # end, missing; one tuple for other threads
-
-    def insert(self, slots: IntArray) -> None:
-        """Insert slots, shape (n,), each named once, in the order of the ring."""
-        end, missing = self._set
-        if len(slots) == 0 or (end == self._n_slots and len(missing) == 0):
-            return
-        last = end + len(slots) - 1
-        if slots[0] == end and slots[-1] == last:  # a new row
-            self._set = last + 1, missing
-        elif slots.max() >= end or np.isin(slots, missing).any():
-            new_end = max(end, int(slots.max()) + 1)
-            gaps = np.concatenate([missing, np.arange(end, new_end)])
-            self._set = new_end, np.setdiff1d(gaps, slots)
-
-    def remove(self, slots: IntArray) -> None:
-        """Remove slots, shape (n,)."""
-        end, missing = self._set
-        self._set = end, np.union1d(missing, slots[slots < end])
-
-    def sample(self, uniforms: FloatArray, stratified: bool) -> IntArray:
-        """
-        Return sampled slots, shape (B,).
-
-        :param uniforms: Random numbers in [0, 1), shape (B,).
-        :param stratified: One sample from each of B equal parts, or independent samples.
-        """
-        end, missing = self._set
-        slots = np.empty(len(uniforms), dtype=np.int64)
-        _sample_first(end - len(missing), uniforms, stratified, slots)
-        if len(missing) > 0:  # so far these are the numbers of present slots: skip missing ones
-            n_before = missing - np.arange(len(missing))  # present slots before each missing one
-            slots += np.searchsorted(n_before, slots, side="right")
-        return slots
+        self._numbers[:] = len(inserted), inserted[-1] + 1 if len(inserted) > 0 else 0
 
 
 def _as_json(value: Any) -> Any:
@@ -352,7 +303,17 @@ def warm_up(kind: str, scheme: SamplingScheme, with_extremes: bool, with_share: 
 
     Otherwise the first training steps would wait for the compiler.
     """
-    started = time.monotonic()
+    n_before, is_said = n_compiled(), False
+
+    def say_if_compiled() -> None:
+        nonlocal is_said
+        if n_compiled() > n_before and not is_said:
+            # A log message, since a warning would end programs that turn warnings into errors.
+            logging.getLogger("sb3_per").warning(
+                "sb3-per compiles its functions, which takes some seconds the first time"
+            )
+            is_said = True
+
     options = PrioritizationOptions(
         kind,
         stratified=scheme.stratified,
@@ -361,33 +322,36 @@ def warm_up(kind: str, scheme: SamplingScheme, with_extremes: bool, with_share: 
         weight_normalization="buffer" if with_extremes else "batch",
         new_priority="max_stored" if with_extremes else "max_seen",
     )
-    sampler = PrioritizedSampler(9, options, np.random.default_rng(0))
-    sampler.insert(np.arange(9))
-    slots = sampler.sample(2, 0.5).slots
-    sampler.update(slots, np.ones(2))
-    sampler.remove(slots)
-    sampler.insert(slots)  # "max_stored" now finds a largest priority
-    if time.monotonic() - started > 1.0:
-        # A log message, since a warning would end programs that turn warnings into errors.
-        logging.getLogger("sb3_per").warning(
-            "sb3-per has compiled its functions, which takes some seconds the first time"
-        )
+    sampler, slots = PrioritizedSampler(9, options, np.random.default_rng(0)), np.arange(9)
+    for _ in range(2):  # "max_stored" finds a largest priority the second time
+        for step in (
+            lambda: sampler.insert(slots),
+            lambda: sampler.sample(2, 0.5),
+            lambda: sampler.update(slots, np.ones(9)),
+            lambda: sampler.remove(slots),
+        ):
+            step()
+            say_if_compiled()
 
 
 @kernel
-def _mark_inserted(flags: Flags, n_inserted: IntArray, slots: IntArray) -> None:
+def _mark_inserted(flags: Flags, numbers: IntArray, slots: IntArray) -> None:
     for i in range(len(slots)):
-        flag = flags[slots[i]]
-        n_inserted[0] += not flag & INSERTED
-        flags[slots[i]] = INSERTED | STALE if flag & (SAMPLED | STALE) else INSERTED
+        slot = slots[i]
+        flag = flags[slot]
+        numbers[N_INSERTED] += not flag & INSERTED
+        numbers[END] = max(numbers[END], slot + 1)
+        flags[slot] = INSERTED | STALE if flag & (SAMPLED | STALE) else INSERTED
 
 
 @kernel
-def _mark_removed(flags: Flags, n_inserted: IntArray, slots: IntArray) -> None:
+def _mark_removed(flags: Flags, numbers: IntArray, slots: IntArray) -> None:
     for i in range(len(slots)):
         flag = flags[slots[i]]
-        n_inserted[0] -= flag & INSERTED
+        numbers[N_INSERTED] -= flag & INSERTED
         flags[slots[i]] = STALE if flag & (SAMPLED | STALE) else 0
+    while numbers[END] > 0 and not flags[numbers[END] - 1] & INSERTED:
+        numbers[END] -= 1
 
 
 @kernel
@@ -397,26 +361,87 @@ def _mark_sampled(flags: Flags, slots: IntArray) -> None:
 
 
 @kernel
-def _mark_updated(flags: Flags, slots: IntArray, is_current: NDArray[np.bool_]) -> int:
-    """Fill in which TD errors are not stale, and return how many."""
+def _mark_updated(flags: Flags, slots: IntArray, td_errors: FloatArray) -> int:
+    """
+    Return how many TD errors are not stale; if all of them, mark their slots.
+
+    If the one at position i is not finite, or its slot does not exist, return -1 - i.
+    """
     n_current = 0
     for i in range(len(slots)):
-        is_current[i] = flags[slots[i]] & (INSERTED | STALE) == INSERTED
-        n_current += is_current[i]
-    # A second pass, since a slot may be named twice. Stale slots stay stale until they are sampled:
-    # more TD errors may come from batches of before.
-    for i in range(len(slots)):
-        if is_current[i]:
+        if not (0 <= slots[i] < len(flags) and abs(td_errors[i]) <= LARGEST_TD_ERROR):
+            return -1 - i
+        n_current += flags[slots[i]] & (INSERTED | STALE) == INSERTED
+    # Stale slots stay stale until they are sampled: more TD errors may come from batches of before.
+    if n_current == len(slots):
+        for i in range(len(slots)):
             flags[slots[i]] = INSERTED
     return n_current
 
 
 @kernel
-def _sample_first(n: int, uniforms: FloatArray, stratified: bool, slots: IntArray) -> None:
-    """Fill in uniform samples of the first ``n`` slots, as a tree of ``n`` ones would give them."""
-    for i in range(len(uniforms)):
-        mass = (i + uniforms[i]) * (n / len(uniforms)) if stratified else uniforms[i] * n
-        slots[i] = min(int(mass), n - 1)
+def _sample_uniform(
+    flags: Flags,
+    numbers: IntArray,
+    uniforms: FloatArray,
+    stratified: bool,
+    begin: int,
+    begin_first: int,
+    n_first: int,
+    slots: IntArray,
+) -> None:
+    """
+    Fill in uniform samples from ``begin`` on; from ``begin_first`` on, of the first slots alone.
+
+    A slot that cannot be sampled is replaced by another uniform sample. Few are missing: running
+    episodes with hindsight replay, the write head of memory-optimised storage.
+    """
+    for i in range(begin, len(slots)):
+        is_of_all = i < begin_first
+        n = begin_first - begin if is_of_all else len(slots) - begin_first
+        end = numbers[END] if is_of_all else n_first
+        stratum = i - begin if is_of_all else i - begin_first
+        uniform = uniforms[stratum] if is_of_all else uniforms[i]
+        mass = (stratum + uniform) * (end / n) if stratified else uniform * end
+        slot = min(int(mass), end - 1)
+        # The next random numbers: SplitMix64 (Steele et al. 2014), which the first one seeds.
+        state = np.uint64(uniform * 2.0**53)
+        while not flags[slot] & INSERTED:
+            state += np.uint64(0x9E3779B97F4A7C15)
+            mixed = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            mixed = mixed ^ (mixed >> np.uint64(31))
+            slot = int((mixed >> np.uint64(11)) * 2.0**-53 * end)
+        slots[i] = slot
+
+
+@kernel
+def _weigh_mixture(
+    nodes: FloatArray,
+    starts: IntArray,
+    total: float,
+    leaves: IntArray,
+    slots: IntArray,
+    share: float,
+    uniform_part: float,
+    first_share: float,
+    n_first: int,
+    reference: float,
+    beta: float,
+    probabilities: FloatArray,
+    flags: Flags,
+    weights: NDArray[np.float32],
+) -> None:
+    """Fill in probabilities under the mixture and weights, and mark the slots as sampled."""
+    for i in range(len(slots)):
+        probability = nodes[starts[-1] + leaves[i]] / total
+        probability = uniform_part + (1 - share) * probability
+        if first_share > 0.0:
+            of_first = (slots[i] < n_first) / n_first
+            probability = first_share * of_first + (1 - first_share) * probability
+        probabilities[i] = probability
+        flags[slots[i]] = (flags[slots[i]] & INSERTED) | SAMPLED
+    _weigh(probabilities, reference, beta, weights)
 
 
 def importance_weights(
@@ -443,7 +468,7 @@ def _weigh(
 ) -> None:
     if reference == 0.0:
         reference = np.inf
-        for i in range(len(probabilities)):
+        for i in range(len(weights)):
             reference = min(reference, probabilities[i])
-    for i in range(len(probabilities)):
+    for i in range(len(weights)):
         weights[i, 0] = (reference / probabilities[i]) ** beta

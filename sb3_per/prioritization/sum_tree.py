@@ -170,10 +170,12 @@ class SamplingScheme(NamedTuple):
         :param with_smallest: Whether to find the smallest probability of all leaves as well.
         """
         lightest = tree.smallest() if with_smallest else np.nan
-        leaves, probabilities = np.zeros(batch_size, dtype=np.int64), np.empty(batch_size)
+        leaves = np.zeros(batch_size, dtype=np.int64)
         if self.replacement:
-            _sample(tree.nodes, tree.starts, uniforms, self.stratified, leaves, probabilities)
-            smallest = lightest / tree.total
+            masses = uniforms.copy()
+            total = sample_leaves(tree.nodes, tree.starts, masses, self.stratified, leaves)
+            probabilities = tree.get(leaves) / total
+            smallest = lightest / total
         elif self.stratified:
             rate = _take_systematic(tree.nodes, tree.starts, uniforms[0], leaves)
             probabilities = np.minimum(rate * tree.get(leaves), 1.0) / batch_size
@@ -251,8 +253,8 @@ def find_leaves(nodes: FloatArray, starts: IntArray, masses: FloatArray, found: 
     """
     Find the leaf under each mass; see ``SumTree.find``.
 
-    :param masses: Overwritten by what is left of the masses below each node on the way.
-    :param found: Zeros, overwritten by the leaves.
+    :param masses: Shape (n,), overwritten by what is left of the masses below each node on the way.
+    :param found: Zeros, the first n are overwritten by the leaves.
     """
     touched = 0.0
     # All masses go down one level together. The first loop only touches what the second loop reads:
@@ -302,22 +304,20 @@ def _refresh_extremes(
 
 
 @kernel
-def _sample(
-    nodes: FloatArray,
-    starts: IntArray,
-    uniforms: FloatArray,
-    stratified: bool,
-    leaves: IntArray,
-    probabilities: FloatArray,
-) -> None:
-    """Fill in leaves, one from each stratum or independent, and their probabilities."""
-    n_samples, total = len(uniforms), total_of(nodes)
-    masses = probabilities  # at first
-    for i in range(n_samples):
-        masses[i] = (i + uniforms[i]) * (total / n_samples) if stratified else uniforms[i] * total
-    find_leaves(nodes, starts, masses, leaves)
-    for i in range(n_samples):
-        probabilities[i] = nodes[starts[-1] + leaves[i]] / total
+def sample_leaves(
+    nodes: FloatArray, starts: IntArray, uniforms: FloatArray, stratified: bool, leaves: IntArray
+) -> float:
+    """
+    Fill in leaves, one from each stratum or independent; return the sum of all weights.
+
+    :param uniforms: Random numbers in [0, 1), shape (n,); overwritten.
+    :param leaves: Zeros, shape (n,) or longer; the first n are overwritten.
+    """
+    n, total = len(uniforms), total_of(nodes)
+    for i in range(n):
+        uniforms[i] = (i + uniforms[i]) * (total / n) if stratified else uniforms[i] * total
+    find_leaves(nodes, starts, uniforms, leaves)
+    return total
 
 
 @kernel

@@ -164,9 +164,9 @@ def test_sampleable_transitions_are_those_of_sb3(seed):
         expected = np.flatnonzero(theirs.ep_length.ravel() > 0).tolist()
         assert sampleable(ours) == set(expected)
         assert ours.n_sampleable == len(expected)
-        if expected:  # as many strata as transitions: one sample of each
-            slots = ours.sample(len(expected)).slots
-            assert sorted(slots.tolist()) == expected
+        if expected:
+            slots = ours.sample(500).slots
+            assert set(slots.tolist()) == set(expected)
             ours.update_priorities(slots[:3], random.normal(size=len(slots[:3])))
 
 

@@ -18,7 +18,7 @@ from sb3_per.options import (
     ReplayBufferKwargs,
     beta_at,
 )
-from sb3_per.prioritization.sum_tree import SampledSlots
+from sb3_per.prioritization.sum_tree import SumTree
 
 MEMORY_OPTIMISED = {"optimize_memory_usage": True, "handle_timeout_termination": False}
 
@@ -190,26 +190,29 @@ def test_repr_shows_size_prioritization_alpha_and_beta():
 
 
 class Newest:
-    """Inherits nothing, and has a ``sample`` in place of a tree: always the newest transition."""
+    """Inherits nothing: it always samples the newest transition."""
 
-    largest_priority = 1.0
+    largest_priority, loss_threshold = 1.0, None
 
     def __init__(self, n_slots, **options):
-        self.newest, self.updates, self.options = None, [], options
+        self.tree = SumTree(n_slots)
+        self.updates, self.options = [], options
 
     def insert(self, slots):
-        self.newest = slots[-1]
+        self.tree.clear()
+        self.tree.set(slots[-1:], np.ones(1))
 
     def update(self, slots, td_errors):
         self.updates.append((slots.tolist(), td_errors.tolist()))
 
     def probabilities(self, slots):
-        return (slots == self.newest).astype(np.float64)
+        return self.tree.get(slots)
 
-    def sample(self, scheme, batch_size, uniforms, *, with_smallest):
-        assert len(uniforms) == scheme.n_uniforms(batch_size)
-        smallest = 1.0 if with_smallest else np.nan
-        return SampledSlots(np.full(batch_size, self.newest), np.ones(batch_size), smallest)
+    def slots_at(self, leaves):
+        return leaves
+
+    def leaves_of(self, slots):
+        return slots
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5])

@@ -49,7 +49,6 @@ def test_batch_has_sb3s_fields_first():
     assert (batch.weights.shape, batch.weights.dtype) == ((32, 1), th.float32)
     assert (batch.slots.shape, batch.slots.dtype) == ((32,), np.int64)
     assert batch.discounts is batch.infos is None
-    assert batch.indices is batch.slots
 
 
 def test_interrupted_add_leaves_the_row_out():

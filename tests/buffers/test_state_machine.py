@@ -191,7 +191,7 @@ class Buffers(stateful.RuleBasedStateMachine):
     @stateful.invariant()
     def agrees(self):
         naive, buffer = self.naive, self.buffer
-        assert (buffer.n_stored, buffer.beta) == (naive.n_stored, naive.beta)
+        assert (len(buffer), buffer.beta) == (naive.n_stored, naive.beta)
         assert buffer.n_sampleable == len(naive.sampleable())
         check_valid(buffer)
         assert buffer.prioritization.largest_priority == pytest.approx(

@@ -76,7 +76,7 @@ def test_samples_equal_those_of_sb3(space, options, is_normalized, n_rows, monke
         kinds = PrioritizedDictReplayBuffer, DictReplayBuffer
     common = {"size": 16, "space": space, "n_envs": 2, "ends": ENDS, **options}
     ours, theirs = (make(n_rows, kind=kind, **common) for kind in kinds)
-    slots = np.random.default_rng(0).permutation(ours.n_stored)
+    slots = np.random.default_rng(0).permutation(len(ours))
 
     samples = ours._get_samples(slots, env)
 
@@ -91,7 +91,7 @@ def test_n_step_returns_equal_those_of_sb3(n_rows, n_steps, is_normalized, monke
     options = {"size": 16, "n_envs": 2, "n_steps": n_steps, "gamma": 0.9, "ends": ENDS}
     ours = make(n_rows, **options)
     theirs = make(n_rows, kind=NStepReplayBuffer, **options)
-    slots = np.random.default_rng(0).permutation(ours.n_stored)
+    slots = np.random.default_rng(0).permutation(len(ours))
     timeouts = ours.timeouts.copy()
 
     samples = ours._get_samples(slots, env)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sb3_per.options import PrioritizationOptions
-from sb3_per.prioritization.sampler import PrioritizedSampler, UniformSlots
+from sb3_per.prioritization.sampler import PrioritizedSampler
 
 N = 40
 N_REMOVED = 3
@@ -77,6 +77,26 @@ def test_weights_of_a_mixture_follow_the_formula(normalization, share, batch_siz
         np.testing.assert_allclose(weights[:, 0], expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("stratified", [True, False])
+@pytest.mark.parametrize("batch_size", [1, 8])
+def test_uniform_samples_are_exactly_uniform_over_what_is_present(stratified, batch_size):
+    """A third is missing: the first slots, the last ones, and some in between."""
+    sampler = make(stratified=stratified, uniform_share=1.0)
+    sampler.remove(np.array([1, 2, 3, 20, 21, 35, 36, 37, 38, 39]))
+    present = np.setdiff1d(np.arange(N), [0, 7, 14, 1, 2, 3, 20, 21, 35, 36, 37, 38, 39])
+
+    batches = [sampler.sample(batch_size, beta=1.0) for _ in range(20_000 // batch_size)]
+
+    counts = np.bincount(np.concatenate([batch.slots for batch in batches]), minlength=N)
+    expected = np.isin(np.arange(N), present) / len(present)
+    assert counts.sum() == counts[present].sum()
+    assert chi_square_p_value(counts, expected) > SIGNIFICANCE
+    assert all((batch.weights == 1).all() for batch in batches)
+    # A sampler that takes the next slot in place of a missing one is rejected.
+    biased = np.bincount(present[np.searchsorted(present, np.arange(35))], minlength=N) / 35
+    assert chi_square_p_value(20_000 * biased, expected) < SIGNIFICANCE
+
+
 @given(
     st.lists(
         st.tuples(st.booleans(), st.integers(0, N - 1), st.integers(1, 12), st.integers(1, 3)),
@@ -84,21 +104,17 @@ def test_weights_of_a_mixture_follow_the_formula(normalization, share, batch_siz
     ),
     st.booleans(),
 )
-def test_uniform_slots_are_sampled_exactly_uniformly_whatever_is_missing(changes, stratified):
+def test_uniform_samples_reach_all_that_is_present_and_nothing_else(changes, stratified):
     """Rows (step 1) and episodes of one of several environments (larger steps), round the ring."""
-    uniform, expected = UniformSlots(N), set()
+    options = PrioritizationOptions(uniform_share=1.0, stratified=stratified)
+    sampler, expected = PrioritizedSampler(N, options, np.random.default_rng(0)), set()
     for is_insertion, first, n, step in changes:
         slots = (first + step * np.arange(n)) % N  # distinct, since step * n < N
-        (uniform.insert if is_insertion else uniform.remove)(slots)
+        (sampler.insert if is_insertion else sampler.remove)(slots)
         expected = expected | set(slots.tolist()) if is_insertion else expected - {*slots.tolist()}
-    if not expected:
-        return
-    # The middles of as many strata as slots, and the ends of the unit interval.
-    n = len(expected)
-    middles = np.full(n, 0.5) if stratified else (np.arange(n) + 0.5) / n
-    assert uniform.sample(middles, stratified).tolist() == sorted(expected)
-    for edge, slot in ((0.0, min(expected)), (np.nextafter(1, 0), max(expected))):
-        assert uniform.sample(np.array([edge]), stratified).tolist() == [slot]
+    assert sampler.n_sampleable == len(expected)
+    if expected:
+        assert set(sampler.sample(1000, beta=0.0).slots.tolist()) == expected
 
 
 def test_a_cleared_mixture_starts_again():

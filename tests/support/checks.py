@@ -14,7 +14,7 @@ from sb3_per.saving.buffers import _like
 def check_valid(buffer, finite=True):
     """Check a buffer's invariants; ``finite``: whether what is stored is finite, too."""
     shares = buffer.prioritization.probabilities(np.arange(buffer.n_slots))
-    drawable = np.arange(buffer.n_slots) < buffer.n_stored
+    drawable = np.arange(buffer.n_slots) < len(buffer)
     if isinstance(buffer, PrioritizedHerReplayBuffer):
         drawable &= buffer.ep_length.flatten() > 0
     if buffer.excluded_row is not None:

@@ -1,0 +1,163 @@
+"""What a prioritization is, and the base of those that compute priorities from TD errors."""
+
+from collections.abc import Mapping
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from sb3_per._utils import kernel, require_number
+from sb3_per.options import LARGEST_TD_ERROR
+from sb3_per.prioritization.sum_tree import FloatArray, IntArray, SumTree
+
+DEFAULT_EPS = 1e-6
+
+
+class Prioritization(Protocol):
+    """
+    Decides how often each slot is sampled. It knows slots and TD errors, but not transitions.
+
+    Invariant: a slot has a probability above 0 from ``insert`` until ``remove`` or ``clear``, and
+    exactly 0 otherwise. The caller has checked the arguments: slots in range, TD errors finite,
+    ``update`` only for inserted slots.
+
+    A class of your own is called with the number of slots, the options that all prioritizations
+    share (``alpha``, ``eps``, ``td_error_clip``, ``initial_priority``, ``new_priority``) and
+    ``prioritization_kwargs``.
+    """
+
+    tree: SumTree  # P(i) is the weight of a slot's leaf, divided by the sum of all weights
+    # The abs(TD error) at which the loss that it needs turns linear; None for the algorithm's own.
+    loss_threshold: float | None
+
+    @property
+    def largest_priority(self) -> float:
+        """Return the largest priority since the last ``clear``, including the initial priority."""
+
+    def insert(self, slots: IntArray) -> None:
+        """Insert new transitions, shape (n,), whose TD errors are not known yet."""
+
+    def update(self, slots: IntArray, td_errors: FloatArray) -> None:
+        """Set priorities from TD errors, both (B,); if a slot occurs twice, the last one counts."""
+
+    def remove(self, slots: IntArray) -> None:
+        """Keep slots, shape (n,), from being sampled until they are inserted again."""
+
+    def clear(self) -> None:
+        """Forget everything; nothing can be sampled."""
+
+    def probabilities(self, slots: IntArray) -> FloatArray:
+        """Return P(i) of slots, shape (n,), for one sample; 0 for slots that are not inserted."""
+
+    def slots_at(self, leaves: IntArray) -> IntArray:
+        """Return the slots that leaves of the tree, shape (B,), stand for."""
+
+    def leaves_of(self, slots: IntArray) -> IntArray:
+        """Return the leaves of slots that are inserted, shape (B,)."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what ``load_state_dict`` needs: arrays, and values that JSON can hold."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """
+        Continue from a state of the same class with the same options.
+
+        :raises ValueError: before anything has changed, for a state that ``state_dict`` cannot have
+            returned.
+        """
+
+
+class TDErrorPrioritization:
+    """
+    Base of the prioritizations by TD error: it computes priorities and keeps the largest one.
+    ``Prioritization`` says what their methods do.
+
+    Invariant: ``largest_priority`` is the largest priority given since the last ``clear``,
+    including the initial priority. The options are those of ``PrioritizationOptions``, which has
+    checked them.
+    """
+
+    # Lower bound of priorities.
+    floor = 0.0
+    loss_threshold: float | None = None
+
+    def __init__(
+        self,
+        *,
+        alpha: float = 0.6,
+        eps: float = DEFAULT_EPS,
+        td_error_clip: float | None = None,
+        initial_priority: float = 1.0,
+        new_priority: Literal["max_seen", "max_stored"] = "max_seen",
+    ) -> None:
+        self.alpha = float(alpha)
+        self.eps = float(eps)
+        self.td_error_clip = LARGEST_TD_ERROR if td_error_clip is None else float(td_error_clip)
+        self.initial_priority = float(initial_priority)
+        self.new_priority = new_priority
+        self.largest_priority = self.initial_priority
+
+    def priorities_of(self, td_errors: FloatArray, power: float = 1.0) -> FloatArray:
+        """
+        Return max(min(abs(TD error), clip) + eps, floor)^power, shape (B,).
+
+        The call updates ``largest_priority``.
+        """
+        powers = np.empty(len(td_errors))
+        largest = _priorities(td_errors, self.td_error_clip, self.eps, self.floor, power, powers)
+        self.largest_priority = max(self.largest_priority, largest)
+        return powers
+
+    def stored_largest_priority(self, state: Mapping[str, Any]) -> float:
+        """Return the largest priority of a stored state, or raise ValueError."""
+        value: Any = state.get("largest_priority")
+        high = max(self.initial_priority, 2 * LARGEST_TD_ERROR)
+        require_number("stored largest_priority", value, self.initial_priority, high)
+        return float(value)
+
+    def slots_at(self, leaves: IntArray) -> IntArray:
+        """Return the slots that leaves stand for: the same numbers, unless a class overrides it."""
+        return leaves
+
+    def leaves_of(self, slots: IntArray) -> IntArray:
+        """Return the leaves of slots: the same numbers, unless a class overrides it."""
+        return slots
+
+
+def refuse_eps(name: str, options: Mapping[str, Any]) -> None:
+    """Raise ValueError for an ``eps`` that would have no effect."""
+    eps = options.get("eps", DEFAULT_EPS)
+    if eps != DEFAULT_EPS:
+        rule = (
+            f"eps must stay at {DEFAULT_EPS} with prioritization={name!r}, where it has no effect"
+        )
+        raise ValueError(f"{rule}, got {eps}")
+
+
+def stored_array(state: Mapping[str, Any], name: str, dtype: DTypeLike, most: int) -> Any:
+    """Return a stored array of at most so many numbers; kernels read it without checks."""
+    array: Any = state.get(name)
+    is_array = isinstance(array, np.ndarray) and array.dtype == dtype and array.ndim == 1
+    if not is_array or len(array) > most:
+        rule = f"stored {name} must be at most {most} numbers of type {np.dtype(dtype)} on one axis"
+        raise ValueError(f"{rule}, got {array!r}")
+    return array
+
+
+def without_zeros_at_end(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a view up to the last number that is not 0 (``np.trim_zeros`` takes a second)."""
+    found = np.flatnonzero(array)
+    return array[: found[-1] + 1] if len(found) > 0 else array[:0]
+
+
+@kernel
+def _priorities(
+    td_errors: FloatArray, clip: float, eps: float, floor: float, power: float, powers: FloatArray
+) -> float:
+    """Fill in the powers of priorities, and return the largest priority."""
+    largest = 0.0
+    for i in range(len(td_errors)):
+        priority = max(min(abs(td_errors[i]), clip) + eps, floor)
+        largest = max(largest, priority)
+        powers[i] = priority if power == 1.0 else priority**power
+    return largest
