@@ -20,7 +20,7 @@ from sb3_per.buffers.prioritized import (
     PrioritizedDictReplayBuffer,
     PrioritizedReplayBufferSamples,
 )
-from sb3_per.buffers.storage import fill, require_alike
+from sb3_per.buffers.storage import fill
 from sb3_per.options import ReplayBufferKwargs
 from sb3_per.prioritization.sampler import SampledBatch
 from sb3_per.prioritization.sum_tree import IntArray
@@ -150,7 +150,6 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
 
     def _fill(self, state: Mapping[str, Any]) -> None:
         self.pos, self.full = state["pos"], state["full"]
-        require_alike(self._episodes(), state["episodes"])
         fill(self._episodes(), state["episodes"])
         super()._fill(state)
 

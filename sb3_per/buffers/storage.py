@@ -170,7 +170,7 @@ class SlotReplayBuffer(ReplayBuffer):
             "buffer_size": self.buffer_size,
             "pos": int(self.pos),
             "full": bool(self.full),
-            "arrays": self._views(self._n_used_rows(), self.info_arrays),
+            "arrays": self._views(self.info_arrays),
         }
         return (
             state
@@ -190,17 +190,13 @@ class SlotReplayBuffer(ReplayBuffer):
             "hindsight replay": False,
         }
 
-    def _n_used_rows(self) -> int:
+    def _views(self, infos: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+        """Return views of the rows that are used, by name; in dicts for Dict observations."""
         # Memory-optimised storage holds the last next observation in the row at the write head.
-        return min(self.size() + self.optimize_memory_usage, self.buffer_size)
-
-    def _views(self, n_rows: int, infos: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-        """Return views of the first rows, by name; in dicts for Dict observations and infos."""
+        n_rows = min(self.size() + self.optimize_memory_usage, self.buffer_size)
         names = (*self._stores_of_observations(), *STORAGE[2:])
-        views: dict[str, Any] = _first_rows(
-            {**{name: getattr(self, name) for name in names}, "infos": infos}, n_rows
-        )
-        return views
+        stores = {**{name: getattr(self, name) for name in names}, "infos": infos}
+        return {name: _first_rows(store, n_rows) for name, store in stores.items()}
 
     def _require_fitting(self, state: Mapping[str, Any]) -> None:
         """Raise ValueError unless ``_fill`` can fill this buffer."""
@@ -218,9 +214,7 @@ class SlotReplayBuffer(ReplayBuffer):
         sizes = self.buffer_size, self.n_envs
         infos = {k: np.zeros((*sizes, *v.shape[2:]), v.dtype) for k, v in arrays["infos"].items()}
         self.pos, self.full = state["pos"], state["full"]
-        views = self._views(self._n_used_rows(), infos)
-        require_alike(views, arrays)
-        fill(views, arrays)
+        fill(self._views(infos), arrays)
         self.info_arrays = infos
         if self.frames is not None:
             self.frames.load_state_dict(state["frames"], self.size())
@@ -557,27 +551,22 @@ def _first_rows(store: Any, n_rows: int) -> Any:
     return store[:n_rows]
 
 
-def require_alike(targets: Any, sources: Any, name: str = "arrays") -> None:
-    """Raise ValueError unless arrays have the shapes and types of others, in dicts of dicts."""
+def fill(targets: Any, sources: Any, name: str = "arrays") -> None:
+    """
+    Fill arrays, in dicts of dicts, from others; from arrays in a file without a copy.
+
+    :raises ValueError: for an array of another shape or type.
+    """
     if isinstance(targets, dict):
-        if targets.keys() != sources.keys():
-            raise ValueError(f"{name} must be {[*targets]}, got {[*sources]}")
         for key, target in targets.items():
-            require_alike(target, sources[key], key)
+            fill(target, sources[key], key)
     elif (targets.shape, targets.dtype) != (sources.shape, sources.dtype):
         rule = f"{name} must be {targets.dtype} of shape {targets.shape}"
         raise ValueError(f"{rule}, got {sources.dtype} of {sources.shape}")
-
-
-def fill(targets: Any, sources: Any) -> None:
-    """Fill arrays, in dicts of dicts, from others; from arrays in a file without a copy."""
-    if isinstance(targets, dict):
-        for key, target in targets.items():
-            fill(target, sources[key])
-    elif hasattr(sources, "read_into"):
-        sources.read_into(targets)
-    else:
+    elif isinstance(sources, np.ndarray):
         targets[...] = sources
+    else:
+        sources.read_into(targets)
 
 
 def info_values(infos: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> dict[str, Any]:

@@ -154,18 +154,17 @@ def _plain(value: Any) -> Any:
     raise ValueError(f"only what JSON can hold, and arrays, can be stored, got {value!r}")
 
 
-def _write(file: Any, mode: Any, header: str, members: Mapping[str, NDArray[Any] | bytes]) -> None:
+def _write(file: Any, mode: Any, header: str, members: Mapping[str, Any]) -> None:
     with zipfile.ZipFile(file, mode) as archive:
         archive.writestr(zipfile.ZipInfo(HEADER), header)
         for name, member in members.items():
             suffix = ".npy" if isinstance(member, np.ndarray) else ""
             with archive.open(zipfile.ZipInfo(name + suffix), "w", force_zip64=True) as target:
                 if isinstance(member, np.ndarray):
-                    array = np.asarray(member, order="C")
-                    npy.write_array_header_1_0(target, npy.header_data_from_array_1_0(array))
-                    target.write(array.reshape(-1).view(np.uint8).data)  # no copy
-                else:
-                    target.write(member)
+                    member = np.asarray(member, order="C")
+                    npy.write_array_header_1_0(target, npy.header_data_from_array_1_0(member))
+                    member = member.reshape(-1).view(np.uint8).data  # no copy
+                target.write(member)
 
 
 @contextmanager
@@ -189,9 +188,9 @@ def open_archive(path: Place, kind: str) -> Iterator[dict[str, Any]]:
                 return members.read(value[FILE]) if FILE in value else value
 
             contents = json.loads(members.read(HEADER), object_hook=restored)
-            for name, expected in {"format": kind, "version": VERSION}.items():
-                if contents[name] != expected:
-                    raise ValueError(f"its {name} must be {expected}, got {contents[name]}")
+            if (contents["format"], contents["version"]) != (kind, VERSION):
+                got = f"a {contents['format']} of version {contents['version']}"
+                raise ValueError(f"it must hold a {kind} of version {VERSION}, got {got}")
         yield contents
 
 

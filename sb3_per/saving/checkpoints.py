@@ -63,8 +63,7 @@ def load_checkpoint(
     :param options: As for ``PERDQN.load``, such as ``replay_buffer_kwargs=dict(storage_dir=...)``;
         ``load_buffer`` says how a buffer with other options is filled.
     :return: A model of the class that was saved.
-    :raises ValueError: for a file that is damaged or of another kind, and environments that do not
-        fit.
+    :raises ValueError: for a damaged file, another kind, and environments that do not fit.
     """
     if env is None or isinstance(env, str):
         raise ValueError(f"env must be an environment, such as gym.make returns it, got {env!r}")
@@ -92,7 +91,7 @@ def latest_checkpoint(folder: str | os.PathLike[str], name_prefix: str = "rl_mod
     :param folder: The callback's ``save_path``.
     :param name_prefix: The callback's ``name_prefix``.
     """
-    for path in reversed(_checkpoints(Path(folder), name_prefix)):
+    for path in reversed(_checkpoints(folder, name_prefix)):
         try:
             with open_archive(path, "checkpoint"):
                 return path
@@ -148,9 +147,8 @@ class CheckpointCallback(callbacks.CheckpointCallback):
 
     def _on_training_start(self) -> None:
         # A run that was killed while it saved has left files as large as the buffer.
-        for partial in Path(self.save_path).glob(".*.partial"):
-            if _name_of_checkpoints(self.name_prefix).match(partial.name[1:]):
-                partial.unlink()
+        for partial in _found(self.save_path, f".{self.name_prefix}", r"\..*\.partial"):
+            partial.unlink()
         # Refuse what cannot be continued before hours are spent.
         _require_storable(self.model)
         self._n_saved = self.model.num_timesteps
@@ -186,7 +184,7 @@ class CheckpointCallback(callbacks.CheckpointCallback):
         save_checkpoint(self.model, path)  # type: ignore[arg-type]  # it says what it needs
         self._is_due, self._n_saved = False, self.model.num_timesteps
         if self.keep is not None:
-            for old in _checkpoints(Path(self.save_path), self.name_prefix)[: -self.keep]:
+            for old in _checkpoints(self.save_path, self.name_prefix)[: -self.keep]:
                 old.unlink()
         if self.verbose >= 2:
             self.logger.info(f"Saved {path}")
@@ -197,16 +195,15 @@ def _n_steps(path: Path) -> int:
     return int(path.stem.split("_")[-2])
 
 
-def _name_of_checkpoints(name_prefix: str) -> re.Pattern[str]:
-    # A pattern of `glob` would also match what belongs to another prefix.
-    return re.compile(rf"{re.escape(name_prefix)}_\d+_steps\.ckpt")
-
-
-def _checkpoints(folder: Path, name_prefix: str) -> list[Path]:
+def _checkpoints(folder: str | os.PathLike[str], name_prefix: str) -> list[Path]:
     """Return the checkpoints in the order of their steps; none if the folder is missing."""
-    name = _name_of_checkpoints(name_prefix)
-    found = [path for path in folder.glob("*_steps.ckpt") if name.fullmatch(path.name)]
-    return sorted(found, key=_n_steps)
+    return sorted(_found(folder, name_prefix), key=_n_steps)
+
+
+def _found(folder: str | os.PathLike[str], name_prefix: str, ending: str = "") -> list[Path]:
+    # A pattern of `glob` alone would also match what belongs to another prefix.
+    name = re.compile(rf"{re.escape(name_prefix)}_\d+_steps\.ckpt{ending}")
+    return [path for path in Path(folder).glob("*") if name.fullmatch(path.name)]
 
 
 def _contents_of(model: BaseAlgorithm) -> dict[str, Any]:
@@ -276,16 +273,9 @@ def _random_states(model: PrioritizedAlgorithm) -> dict[str, Any]:
 
 
 def _restore_random(
-    model: BaseAlgorithm,
-    states: dict[str, Any],
-    restore_environments: bool,
+    model: BaseAlgorithm, states: dict[str, Any], restore_environments: bool
 ) -> None:
-    """
-    Let all random generators continue from stored states.
-
-    GPUs that only one of the two machines has are skipped, and so are environments without a
-    generator.
-    """
+    """Let all generators continue, except those of GPUs that only one of the machines has."""
     env = model.get_env()
     if env is not None:
         _forget_seeds(env)  # else the next reset would seed the generators again
@@ -330,12 +320,8 @@ def _generators(env: VecEnv | None) -> list[np.random.Generator | None]:
         found = env.get_attr("np_random")
     except Exception:  # vectorized environments of other libraries raise whatever they like
         return [None] * env.num_envs
-    return [value if _is_known(value) else None for value in found]
-
-
-def _is_known(value: Any) -> bool:
-    is_generator = isinstance(value, np.random.Generator)
-    return is_generator and type(value.bit_generator).__name__ in BIT_GENERATORS
+    kinds = [type(getattr(value, "bit_generator", None)).__name__ for value in found]
+    return [v if kind in BIT_GENERATORS else None for v, kind in zip(found, kinds, strict=True)]
 
 
 def _forget_seeds(env: VecEnv) -> None:
