@@ -66,16 +66,6 @@ def test_interrupted_add_leaves_the_row_out():
     assert slots_reached(buffer) == {0, 1, 2}
 
 
-def test_each_added_transition_is_inserted_once(monkeypatch):
-    buffer, inserted = make(n_envs=3), []
-    monkeypatch.setattr(buffer.prioritization, "insert", inserted.extend)
-
-    fill(buffer, 5)
-    buffer.update_priorities([], [])
-
-    assert inserted == list(range(15))
-
-
 # Weights
 
 
@@ -188,23 +178,6 @@ def test_stale_td_errors_are_dropped(n_batches, is_reset):
     batch = buffer.sample(2)  # of the new transitions
     buffer.update_priorities(batch.slots, [5.0, 3.0])
     assert buffer.probabilities([0, 1]) == pytest.approx([5 / 8, 3 / 8])
-
-
-def test_td_errors_of_slots_that_cannot_be_sampled_are_ignored():
-    buffer = make(3, alpha=1.0)
-    sampled = buffer.sample(8).slots
-
-    buffer.update_priorities([5], [50.0])  # it was never written
-    assert buffer.n_sampleable == 3
-    assert buffer.prioritization.largest_priority == 1.0
-    buffer.reset()
-    buffer.update_priorities(sampled, np.full(8, 50.0))
-
-    assert (len(buffer), buffer.n_sampleable) == (0, 0)
-    assert not buffer.probabilities(np.arange(64)).any()
-    assert buffer.prioritization.largest_priority == 1.0
-    assert fill(buffer, 6).probabilities([5]) == pytest.approx(1 / 6)
-    check_valid(buffer)
 
 
 # SB3's hooks
