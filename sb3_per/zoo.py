@@ -68,7 +68,7 @@ def register() -> None:
     # RL-Zoo's other modules import this very dict, so they see the new keys.
     utils.ALGOS.update(ALGORITHMS)
     for name, base in BASES.items():
-        hyperparams_opt.HYPERPARAMS_SAMPLER[name] = sampler_of(base)  # type: ignore[assignment]  # mypy wants the names of its arguments
+        hyperparams_opt.HYPERPARAMS_SAMPLER[name] = sampler_of(name)  # type: ignore[assignment]  # mypy wants the names of its arguments
         hyperparams_opt.HYPERPARAMS_CONVERTER[name] = converter_of(base)  # type: ignore[assignment]  # the same
     for named in _NAMED:
         # The module in which RL-Zoo evaluates the text of an argument.
@@ -139,7 +139,7 @@ class _WithoutTau:
         return getattr(self._trial, name)
 
 
-def sampler_of(base: str) -> Sampler:
+def sampler_of(algorithm: str) -> Sampler:
     """
     Return a function that suggests what RL-Zoo suggests for the base, and our own options.
 
@@ -149,10 +149,11 @@ def sampler_of(base: str) -> Sampler:
     parameters, converted by ``converter_of(base)``, with the action noise of TD3 and DDPG as an
     object.
 
-    :param base: RL-Zoo's name of an algorithm, such as dqn.
+    :param algorithm: One of ``ALGORITHMS``.
     """
     from rl_zoo3.hyperparams_opt import HYPERPARAMS_SAMPLER
 
+    base = BASES[algorithm]
     sample_base = HYPERPARAMS_SAMPLER[_SEARCHED_AS.get(base, base)]
     convert = converter_of(base)
 
@@ -161,7 +162,10 @@ def sampler_of(base: str) -> Sampler:
     ) -> dict[str, Any]:
         searched: Any = _WithoutTau(trial) if base == "crossq" else trial
         of_base = sample_base(searched, n_actions, n_envs, additional_args)
-        _suggest_options(trial, base, additional_args.get("her_kwargs", {}))
+        if algorithm == "rainbow":  # RL-Zoo replaces the YAML file's `policy_kwargs`
+            trial.suggest_categorical("noisy", [False, True])
+            trial.suggest_float("v_max", 1.0, 1000.0, log=True)
+        _suggest_options(trial, algorithm, additional_args.get("her_kwargs", {}))
         sampled = convert(trial.params)
         # RL-Zoo makes noise from these two only when it reads a stored trial.
         for name in ("noise_type", "noise_std"):
@@ -191,17 +195,23 @@ def converter_of(base: str) -> Converter:
             of_buffer["beta"] = [first, first + rise * (1 - first)]
         if others.get("noise_type", "") is None:  # RL-Zoo would pass both to the algorithm
             del others["noise_type"], others["noise_std"]
-        return {**convert_base(others), "replay_buffer_kwargs": of_buffer}
+        parts: dict[str, Any] = {}
+        if "v_max" in others:  # Rainbow's
+            v_max = others.pop("v_max")
+            parts = {"noisy": others.pop("noisy"), "v_min": -v_max, "v_max": v_max}
+        converted = convert_base(others)
+        converted["policy_kwargs"] = {**converted["policy_kwargs"], **parts}
+        return {**converted, "replay_buffer_kwargs": of_buffer}
 
     return convert
 
 
-def _suggest_options(trial: "optuna.Trial", base: str, kept: dict[str, Any]) -> None:
-    default = ALGORITHMS[f"per_{base}"].default_options["prioritization"]
+def _suggest_options(trial: "optuna.Trial", algorithm: str, kept: dict[str, Any]) -> None:
+    default = ALGORITHMS[algorithm].default_options["prioritization"]
     prioritization = kept.get("prioritization", default)
     trial.suggest_float("alpha", 0.0, 1.0)
     searched = {"alpha", "uniform_share", *trial.params}
-    if base == "dqn":
+    if BASES[algorithm] == "dqn":
         trial.suggest_categorical("double_q", [False, True])
     if kept.get("replacement", True):  # a uniform share needs replacement
         trial.suggest_categorical("uniform_share", [0.0, 0.1, 0.5])

@@ -13,6 +13,7 @@ from examples import (
     dict_observations,
     hindsight,
     image_observations,
+    rainbow_parts,
     save_and_resume,
 )
 from sb3_per import PERDQN, PrioritizedReplayBuffer
@@ -112,3 +113,9 @@ def test_notebook_runs_and_draws_its_figures(monkeypatch, capsys):
     pyplot.close("all")
     assert [len(figure.axes) for figure in figures] == [2, 1]
     assert re.search(r"mean return [\d.]+ with priorities", capsys.readouterr().out)
+
+
+def test_rainbow_runs_without_each_part():
+    returns = rainbow_parts.main(total_timesteps=520)
+
+    assert all(mean > 0 for mean in returns.values())

@@ -16,6 +16,7 @@ PAGES = {
     "quickstart": CARTPOLE,
     "buffer": CARTPOLE,
     "algorithms/per_dqn": CARTPOLE,
+    "algorithms/rainbow": CARTPOLE,
     "algorithms/per_qrdqn": CARTPOLE,
     "algorithms/per_sac": PENDULUM,
     "algorithms/per_td3": PENDULUM,

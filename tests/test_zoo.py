@@ -133,7 +133,8 @@ def test_hindsight_replay_trains_from_a_yaml_file(tmp_path):
 def test_section_builds_a_model_and_takes_a_gradient_step(tmp_path, name, section):
     settings = FILES[name][section]
     options = {"config": str(PATHS[name]), "n_timesteps": settings.get("train_freq", 4) + 1}
-    options["algorithm"] = "dqn" if name.startswith("dqn") else "per_dqn"
+    others = "dqn" if name.startswith("dqn") else "per_dqn"
+    options["algorithm"] = name if name in zoo.ALGORITHMS else others
 
     model, used = trained(experiment(tmp_path, STAND_INS.get(section, section), **options))
 
@@ -301,3 +302,12 @@ def test_continued_run_keeps_its_priorities(tmp_path):
     assert (probabilities == saved.probabilities(slots)).all()
     assert (buffer.sample(32).slots == saved.sample(32).slots).all()
     continued.env.close()
+
+
+def test_rainbows_search_chooses_its_support(study):
+    seen = {tuple(search(study, "rainbow", {})[1]["policy_kwargs"]) for _ in range(3)}
+    arguments, _ = search(study, "rainbow", {})
+    policy = arguments["policy_kwargs"]
+
+    assert seen == {("net_arch", "noisy", "v_min", "v_max")}
+    assert -policy["v_min"] == policy["v_max"] >= 1
