@@ -416,9 +416,7 @@ def test_resumed_run_with_noise_is_bit_by_bit_the_same(n_envs, tmp_path):
     expected = finish(first)
     th.manual_seed(99)
 
-    resumed = sb3_per.load_checkpoint(
-        tmp_path / "run", make_vec_env(Corridor, n_envs=n_envs), algorithm=Rainbow
-    )
+    resumed = sb3_per.load_checkpoint(tmp_path / "run", make_vec_env(Corridor, n_envs=n_envs))
 
     for name, value in finish(resumed).items():
         assert th.equal(value, expected[name])
