@@ -232,7 +232,9 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         missing = np.arange(self.n_demonstrations, self.n_demonstration_rows * self.n_envs)
         if self.excluded_row is not None:
             missing = self.slots_of(self.excluded_row)
-        return np.setdiff1d(np.arange(len(self)), missing)
+        is_stored = np.ones(len(self), dtype=np.bool_)
+        is_stored[missing[missing < len(self)]] = False
+        return np.flatnonzero(is_stored)  # `setdiff1d` takes seconds for a million slots
 
     def _follow_storage(self) -> None:
         """
