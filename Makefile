@@ -6,17 +6,23 @@ READY := $(VENV)/.ready
 # The package alone, which is all that training needs; the rest takes minutes.
 INSTALLED := $(VENV)/.installed
 
-.PHONY: train watch test test-ray test-oldest soak check docs clean
+.PHONY: train watch can-watch test test-ray test-oldest soak check docs clean
 
 # Train PERDQN on CartPole-v1 and evaluate it. With one thread: networks this small gain nothing from
 # more, and lose much where another program runs.
 train: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(VENV)/bin/python -m examples.cartpole --seed $(SEED) --variant $(VARIANT)
+	@echo "Next: make watch"
 
 # Show the best policy of `make train` in a window.
-watch: $(INSTALLED)
+watch: can-watch $(INSTALLED)
 	$(VENV)/bin/python -m pip install --quiet "gymnasium[classic-control]" --constraint constraints.txt
 	$(VENV)/bin/python -m examples.cartpole --watch
+
+# Before anything is installed.
+can-watch:
+	@test -f runs/cartpole/best_model.zip || { echo "There is no policy yet: make train" >&2; exit 1; }
+	@test "$$(uname)" != Linux || test -n "$$DISPLAY$$WAYLAND_DISPLAY" || { echo "make watch needs a display" >&2; exit 1; }
 
 # All tests, the slow ones too, on all cores, except for those that start a Ray cluster.
 test: $(READY)

@@ -39,7 +39,7 @@ def main(seed: int = 0, variant: str = "proportional", steps: int = 50_000) -> t
     best_model = PERDQN.load(BEST / "best_model", device="cpu")
     last, best = (evaluate_policy(policy, test_env, 100)[0] for policy in (model, best_model))
     print(f"{variant}, seed {seed}: mean return {last:.1f}, best policy {best:.1f} (100 episodes)")
-    print(f"The best policy is {BEST / 'best_model.zip'}. To watch it: make watch")
+    print(f"The best policy is {BEST / 'best_model.zip'}.")
     return last, best
 
 

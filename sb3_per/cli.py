@@ -75,7 +75,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if command.extras:
         _prepare_zoo(given.command)
     if command.function is None:
-        runpy.run_module(command.module, run_name="__main__")
+        try:
+            runpy.run_module(command.module, run_name="__main__")
+        except ImportError as error:
+            raise SystemExit(f"{sys.argv[0]} does not work with these packages: {error}") from error
     else:
         getattr(importlib.import_module(command.module), command.function)()
 
@@ -84,11 +87,17 @@ def _prepare_zoo(name: str) -> None:
     """Register our algorithms; let ``train`` use our YAML file for them."""
     zoo.register()
     parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--algo")
-    algorithm = parser.parse_known_args(sys.argv[1:])[0].algo
-    if name == "train" and algorithm in zoo.ALGORITHMS:
+    for option in ("--algo", "--trial-id", "--storage", "--study-name"):
+        parser.add_argument(option)
+    given = parser.parse_known_args(sys.argv[1:])[0]
+    if name != "train":
+        return
+    if given.trial_id and not (int(given.trial_id) and given.storage and given.study_name):
+        rule = "--trial-id needs --storage, --study-name and a trial other than 0"
+        raise SystemExit(f"{rule}: RL-Zoo would train the YAML file instead")
+    if given.algo in zoo.ALGORITHMS:
         # Before the user's arguments: if -conf is given twice, the last one counts.
-        sys.argv[1:1] = ["-conf", str(zoo.config_file(algorithm))]
+        sys.argv[1:1] = ["-conf", str(zoo.config_file(given.algo))]
 
 
 def configs() -> None:

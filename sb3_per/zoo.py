@@ -1,6 +1,7 @@
 """RL-Zoo: our algorithms in its tables, their searches, and the names that YAML files use."""
 
 import importlib.util
+import json
 import pathlib
 import runpy
 import shutil
@@ -116,12 +117,12 @@ def rl_zoo_file(algorithm: str) -> pathlib.Path:
     return folder / f"{algorithm}.yml"
 
 
-# Options of the buffer that are searched, the last two by RL-Zoo for hindsight replay. The other
-# options of the YAML file are stored with the trial as parameters with a single choice, since
+# Options of the buffer that are searched, the last two by RL-Zoo for hindsight replay. The options
+# that the YAML file fixes are stored with the trial as parameters with a single choice, since
 # RL-Zoo reads a trial without looking at the YAML file's own `replay_buffer_kwargs`.
 _SEARCHED = ("prioritization", "alpha", "eps", "uniform_share")
 _SEARCHED_WITH_GOALS = ("n_sampled_goal", "goal_selection_strategy")
-_KEPT = "replay_buffer_kwargs."
+_FIXED = "replay_buffer_kwargs."
 # RL-Zoo has no search for CrossQ, which has SAC's hyperparameters except tau.
 _SEARCHED_AS = {"crossq": "sac"}
 
@@ -145,7 +146,7 @@ def sampler_of(algorithm: str) -> Sampler:
 
     RL-Zoo calls it with the trial, the numbers of actions and environments, and
     ``additional_args``, whose ``her_kwargs`` are the YAML file's ``replay_buffer_kwargs``. Options
-    that are not searched keep their values. It returns the arguments of our algorithm: the trial's
+    that it names keep their values. It returns the arguments of our algorithm: the trial's
     parameters, converted by ``converter_of(base)``, with the action noise of TD3 and DDPG as an
     object.
 
@@ -186,8 +187,10 @@ def converter_of(base: str) -> Converter:
     def convert(sampled_params: dict[str, Any]) -> dict[str, Any]:
         of_buffer, others = {}, {}
         for name, value in sampled_params.items():
-            if name in (*_SEARCHED, *_SEARCHED_WITH_GOALS) or name.startswith(_KEPT):
-                of_buffer[name.removeprefix(_KEPT)] = value
+            if name.startswith(_FIXED):
+                of_buffer[name.removeprefix(_FIXED)] = json.loads(value)
+            elif name in (*_SEARCHED, *_SEARCHED_WITH_GOALS):
+                of_buffer[name] = value
             else:
                 others[name] = value
         if "beta_first" in others:
@@ -206,27 +209,31 @@ def converter_of(base: str) -> Converter:
     return convert
 
 
-def _suggest_options(trial: "optuna.Trial", algorithm: str, kept: dict[str, Any]) -> None:
-    default = ALGORITHMS[algorithm].default_options["prioritization"]
-    prioritization = kept.get("prioritization", default)
-    trial.suggest_float("alpha", 0.0, 1.0)
-    searched = {"alpha", "uniform_share", *trial.params}
+def _suggest_options(trial: "optuna.Trial", algorithm: str, fixed: dict[str, Any]) -> None:
     if BASES[algorithm] == "dqn":
         trial.suggest_categorical("double_q", [False, True])
-    if kept.get("replacement", True):  # a uniform share needs replacement
+    default = ALGORITHMS[algorithm].default_options["prioritization"]
+    prioritization = _suggest_prioritization(trial, default, fixed)
+    if "alpha" not in fixed:
+        trial.suggest_float("alpha", 0.0, 1.0)
+    if "uniform_share" not in fixed and fixed.get("replacement", True):  # a share needs replacement
         trial.suggest_categorical("uniform_share", [0.0, 0.1, 0.5])
-    if prioritization != "lap":  # which needs no weights
+    if "beta" not in fixed and prioritization != "lap":  # which needs no weights
         trial.suggest_float("beta_first", 0.0, 1.0)
         trial.suggest_float("beta_rise", 0.0, 1.0)  # the part of the way to 1
-        searched.add("beta")
-    if prioritization in ("proportional", "rank"):  # others keep their name and their own options
-        prioritization = trial.suggest_categorical("prioritization", ["proportional", "rank"])
-        if prioritization == "proportional":  # eps cannot affect ranks, which refuse other values
-            trial.suggest_float("eps", 1e-6, 1e-1, log=True)
-        searched |= {"prioritization", "eps"}
-    for name, value in kept.items():
-        if name not in searched:
-            trial.suggest_categorical(_KEPT + name, [value])
+    for name, value in fixed.items():
+        if name not in trial.params:
+            trial.suggest_categorical(_FIXED + name, [json.dumps(value)])
+
+
+def _suggest_prioritization(trial: "optuna.Trial", default: str, fixed: dict[str, Any]) -> str:
+    name: str = fixed.get("prioritization", default)
+    # Ranks refuse another eps, and other prioritizations keep their options.
+    if name in ("proportional", "rank") and not {"prioritization", "eps"} & fixed.keys():
+        name = trial.suggest_categorical("prioritization", ["proportional", "rank"])
+    if name == "proportional" and "eps" not in fixed:
+        trial.suggest_float("eps", 1e-6, 1e-1, log=True)
+    return name
 
 
 _THEIRS = ["python", "-m", "rl_zoo3.record_video"]

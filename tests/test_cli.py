@@ -87,6 +87,23 @@ def test_train_reads_our_file_unless_the_user_names_one(monkeypatch, run_here):
         assert read.pop() == theirs
 
 
+@pytest.mark.parametrize("options", [[], ["--storage", "a.log", "--study-name", "a"]])
+def test_trial_that_rl_zoo_would_ignore_is_refused(options, run_here):
+    number = 0 if options else 3
+
+    with pytest.raises(SystemExit, match="needs --storage, --study-name and a trial other than 0"):
+        run_here("train", "--algo", "per_dqn", "--trial-id", number, *options)
+
+
+def test_script_that_cannot_be_imported_says_why(run_here, tmp_path, monkeypatch):
+    (tmp_path / "broken_script.py").write_text("from json import no_such_name")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(cli.COMMANDS, "push_to_hub", cli.Command("", "broken_script"))
+
+    with pytest.raises(SystemExit, match=r"^sb3-per push_to_hub does not work .* 'no_such_name'"):
+        run_here("push_to_hub", "--help")
+
+
 def test_configs_prints_the_folder_of_our_files(capsys, run_here):
     run_here("configs")
 
