@@ -116,7 +116,7 @@ def fields_of(batch):
     return [getattr(batch, name) for name in names.split()]
 
 
-def each(function, *observations):
+def for_kinds(function, *observations):
     """Apply a function to observations, or to each key of Dict observations."""
     if not isinstance(observations[0], dict):
         return function(*observations)
@@ -135,15 +135,15 @@ def transitions(space, n_envs):
         frame = random.integers(1, 256, size=(*before.shape[:-1], 1), dtype=np.uint8)
         return np.concatenate([before[..., 1:], frame], axis=-1)
 
-    nothing = each(lambda part: np.zeros((n_envs, *part.shape), part.dtype), space.sample())
-    now = each(next_of, nothing)
+    nothing = for_kinds(lambda part: np.zeros((n_envs, *part.shape), part.dtype), space.sample())
+    now = for_kinds(next_of, nothing)
     while True:
-        after, start = each(next_of, now), each(next_of, nothing)
+        after, start = for_kinds(next_of, now), for_kinds(next_of, nothing)
         dones = random.random(n_envs) < 0.15
         infos = [{"TimeLimit.truncated": bool(done) and random.random() < 0.5} for done in dones]
         rewards = random.normal(size=n_envs) * 10.0 ** random.integers(-2, 3, size=n_envs)
         yield now, after, random.integers(2, size=n_envs), rewards, dones, infos
-        now = each(lambda a, b, ended=dones: np.where(ended, b.T, a.T).T, after, start)
+        now = for_kinds(lambda a, b, ended=dones: np.where(ended, b.T, a.T).T, after, start)
 
 
 def results_of_buffer(case):

@@ -62,17 +62,17 @@ def _parser() -> argparse.ArgumentParser:
     images.add_argument("--images", type=int, default=IMAGES, help="images stored")
     images.set_defaults(measure=_images)
 
-    for each in (ops, train, steps, slots, images):
-        each.add_argument("--out", type=Path, help="write the results into this .jsonl.gz file")
-        each.add_argument("--results", type=Path, help="print this file, and measure nothing")
-        each.add_argument("--figure", type=Path, help="file of a figure (ops, image-memory)")
+    for command in (ops, train, steps, slots, images):
+        command.add_argument("--out", type=Path, help="write the results into this .jsonl.gz file")
+        command.add_argument("--results", type=Path, help="print this file, and measure nothing")
+        command.add_argument("--figure", type=Path, help="file of a figure (ops, image-memory)")
     return parser
 
 
 def _ops(asked: argparse.Namespace) -> list[Row]:
     from benchmarks.speed import contestants, ops
 
-    workloads = [contestants.flat(each) for each in asked.capacities]
+    workloads = [contestants.flat(capacity) for capacity in asked.capacities]
     if asked.images:
         workloads.append(contestants.images(asked.images))
     rows: list[Row] = []

@@ -79,17 +79,19 @@ def measure(name: str, n_rounds: int) -> Row:
     base = bases()[name]
     discrete = name in ("per_dqn", "per_qrdqn")
     contestants = {"base": base, "again": base, "ours": ALGORITHMS[name]}
-    models = {each: make(kind, discrete) for each, kind in contestants.items()}
+    models = {contestant: make(kind, discrete) for contestant, kind in contestants.items()}
     for model in models.values():
         model.train(STEPS_IN_A_SLICE, model.batch_size)  # through every kernel once
-    times: dict[str, list[float]] = {each: [] for each in models}
+    times: dict[str, list[float]] = {contestant: [] for contestant in models}
     random, names = np.random.default_rng(0), [*models]
     for _ in range(n_rounds):
-        for each in (names[i] for i in random.permutation(len(names))):
-            start, model = time.process_time(), models[each]
+        for contestant in (names[i] for i in random.permutation(len(names))):
+            start, model = time.process_time(), models[contestant]
             model.train(STEPS_IN_A_SLICE, model.batch_size)
-            times[each].append(1e3 * (time.process_time() - start) / STEPS_IN_A_SLICE)
-    base_times, again, ours = (np.array(times[each]) for each in ("base", "again", "ours"))
+            times[contestant].append(1e3 * (time.process_time() - start) / STEPS_IN_A_SLICE)
+    base_times, again, ours = (
+        np.array(times[contestant]) for contestant in ("base", "again", "ours")
+    )
     return {
         "algorithm": name,
         "base, ms": float(np.median(base_times)),

@@ -111,11 +111,11 @@ def _step(contestant: Contestant, batch: int, td_errors: Any) -> tuple[float, ..
         contestant.add()
     added = time.perf_counter()
     seconds = (sampled - start, updated - sampled, (added - updated) / N_ADDS)
-    return tuple(1e6 * each for each in seconds)
+    return tuple(1e6 * second for second in seconds)
 
 
 def _costs(name: str, arrays: dict[str, Any]) -> Row:
-    sample, update, add = (float(np.median(each)) for each in arrays[name])
+    sample, update, add = (float(np.median(times)) for times in arrays[name])
     costs: Row = {"sample": sample, "update": update, "add": add}
     costs |= quartiles("step", _step_times(arrays[name]))
     if UNIFORM in arrays and name != UNIFORM:
@@ -141,10 +141,10 @@ def draw(rows: pd.DataFrame, file: Path) -> None:
         panels = figure.subplots(len(batches), sharex=True, squeeze=False).ravel()
         for panel, batch in zip(panels, batches, strict=True):
             for name, colour in DRAWN.items():
-                own = flat[(flat["name"] == name) & (flat["batch"] == batch)]
-                own = own.sort_values("capacity")
-                panel.plot(own["capacity"], own["step"], label=name, color=colour, marker=".")
-                band = own["capacity"], own["step, low"], own["step, high"]
+                rows = flat[(flat["name"] == name) & (flat["batch"] == batch)]
+                rows = rows.sort_values("capacity")
+                panel.plot(rows["capacity"], rows["step"], label=name, color=colour, marker=".")
+                band = rows["capacity"], rows["step, low"], rows["step, high"]
                 panel.fill_between(*band, color=colour, alpha=0.2, linewidth=0)
             panel.set_title(f"batches of {batch}", loc="left", fontweight="bold")
             panel.set_xscale("log")

@@ -116,18 +116,18 @@ def measure(name: str, n_rounds: int, device: str = "cpu") -> list[Row]:
     models = dict(contestants(task, device))
     for model in models.values():
         model.learn(3 * task.slice_steps)  # past the start, and through every kernel once
-    times: dict[str, list[float]] = {each: [] for each in models}
+    times: dict[str, list[float]] = {contestant: [] for contestant in models}
     random, names = np.random.default_rng(0), list(models)
     for _ in range(n_rounds):
-        for each in (names[i] for i in random.permutation(len(names))):
+        for contestant in (names[i] for i in random.permutation(len(names))):
             start = clock()
-            models[each].learn(task.slice_steps, reset_num_timesteps=False)
-            times[each].append(1e6 * (clock() - start) / task.slice_steps)
-    arrays = {each: np.array(times[each]) for each in models}
+            models[contestant].learn(task.slice_steps, reset_num_timesteps=False)
+            times[contestant].append(1e6 * (clock() - start) / task.slice_steps)
+    arrays = {contestant: np.array(times[contestant]) for contestant in models}
     return [
-        {"task": name, "name": each}
-        | quartiles("us a step", arrays[each])
-        | quartiles("over DQN", arrays[STOCK] / arrays[each])
-        | quartiles("over fused", arrays[FUSED] / arrays[each])
-        for each in models
+        {"task": name, "name": contestant}
+        | quartiles("us a step", arrays[contestant])
+        | quartiles("over DQN", arrays[STOCK] / arrays[contestant])
+        | quartiles("over fused", arrays[FUSED] / arrays[contestant])
+        for contestant in models
     ]

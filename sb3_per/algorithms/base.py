@@ -137,8 +137,8 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         """
         given = dict(self.replay_buffer_kwargs)
         for name in ("n_steps", "gamma"):
-            own = getattr(self, name)
-            if given.pop(name, own) != own:
+            value = getattr(self, name)
+            if given.pop(name, value) != value:
                 rule = f"{name} must be given to the algorithm, not in replay_buffer_kwargs"
                 raise ValueError(f"{rule}, got {self.replay_buffer_kwargs[name]}")
         prioritization = given.get("prioritization", self.default_options["prioritization"])
@@ -412,9 +412,9 @@ def refuse_misplaced(algorithm: type[Any], arguments: Mapping[str, Any]) -> None
 
     :raises ValueError: for the first one; the message says where it belongs.
     """
-    own = inspect.signature(algorithm.__init__).parameters
+    taken = inspect.signature(algorithm.__init__).parameters
     for name in arguments:
-        if name in _MISPLACED and name not in own:
+        if name in _MISPLACED and name not in taken:
             raise ValueError(
                 f"{algorithm.__name__} has no argument {name!r}: pass "
                 f"replay_buffer_kwargs=dict({_MISPLACED[name]})"

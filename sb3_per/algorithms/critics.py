@@ -38,14 +38,14 @@ class WeightedLoss:
     loss. A sample's priority comes from the mean of abs(TD error) over all critics.
 
     :param algorithm: The algorithm that trains.
-    :param own: The loss function of SB3's ``train``, of the current values and their target.
+    :param base_loss: The loss function of SB3's ``train``, of the current values and their target.
     """
 
-    def __init__(self, algorithm: "PrioritizedCriticAlgorithm", own: Loss) -> None:
+    def __init__(self, algorithm: "PrioritizedCriticAlgorithm", base_loss: Loss) -> None:
         self.n_computed = 0
         self.steps: list[Metrics] = []
         self._algorithm = algorithm
-        self._loss = algorithm.loss_function(own)
+        self._loss = algorithm.loss_function(base_loss)
         self._errors: list[th.Tensor] = []
 
     def __call__(
@@ -95,7 +95,7 @@ class PrioritizedCriticAlgorithm(PrioritizedAlgorithm):
         """Return the TD errors for the arguments of the loss, (B, n_critics) or (B, 1)."""
         return target - current
 
-    def loss_function(self, own: Loss) -> Loss:
+    def loss_function(self, base_loss: Loss) -> Loss:
         """
         Return the loss function to minimise, given that of ``train``: with LAP, a Huber loss.
 
@@ -105,7 +105,7 @@ class PrioritizedCriticAlgorithm(PrioritizedAlgorithm):
         """
         threshold = self.loss_threshold
         if threshold is None:
-            return own
+            return base_loss
 
         def huber_loss(current: th.Tensor, target: th.Tensor) -> th.Tensor:
             # torch's Huber loss has no gradient for current values of half precision (autocast).
@@ -162,8 +162,8 @@ class PrioritizedQuantileAlgorithm(PrioritizedCriticAlgorithm):
         """
         return (target.mean(dim=-1) - current.mean(dim=-1)).reshape(len(current), -1)
 
-    def loss_function(self, own: Loss) -> Loss:
-        return own
+    def loss_function(self, base_loss: Loss) -> Loss:
+        return base_loss
 
 
 def with_global(function: types.FunctionType, name: str, replacement: object) -> types.FunctionType:

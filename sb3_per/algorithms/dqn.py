@@ -136,7 +136,9 @@ class PERDQN(PrioritizedAlgorithm, DQN):
         batch = self.replay_buffer.sample(batch_size, env=self._vec_normalize_env)
         loss, td_errors = self.weighted_loss(batch)
         optimizer = self.policy.optimizer
-        parameters = [each for group in optimizer.param_groups for each in group["params"]]
+        parameters = [
+            parameter for group in optimizer.param_groups for parameter in group["params"]
+        ]
         for parameter in parameters:  # `optimizer.zero_grad()` takes 20 us longer
             parameter.grad = None
         loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it untyped
@@ -206,7 +208,7 @@ def clip_gradients(parameters: list[th.nn.Parameter], max_norm: float) -> None:
     :param parameters: The parameters; those without a gradient are skipped.
     :param max_norm: The largest Euclidean norm of all gradients together.
     """
-    gradients = [each.grad for each in parameters if each.grad is not None]
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     norms = [th.linalg.vector_norm(gradient) for gradient in gradients]
     factor = max_norm / (th.linalg.vector_norm(th.stack(norms)) + 1e-6)
     if not factor.item() >= 1:  # it may be NaN

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from goal_line import Line
 from gymnasium import spaces
-from models import ALL, PAIRS, SQUARED, Betas, Point, each, logged, make
+from models import ALL, PAIRS, SQUARED, Betas, Point, for_kinds, logged, make
 from stable_baselines3 import DQN, SAC
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.env_util import make_vec_env
@@ -113,7 +113,7 @@ def test_subclass_may_name_its_own_argument_as_an_option():
         make(OwnAlpha, alpha=0.2, beta=0.5)
 
 
-@each([NamedPERSAC, PERNamedSAC])
+@for_kinds([NamedPERSAC, PERNamedSAC])
 def test_subclass_calls_the_constructors_of_all_its_bases(kind):
     assert make(kind, name="mine").name == "mine"
     with pytest.raises(ValueError, match="no argument 'beta'"):

@@ -14,7 +14,7 @@ from models import (
     SQUARED,
     Point,
     all_equal,
-    each,
+    for_kinds,
     is_discrete,
     logged,
     make,
@@ -62,7 +62,7 @@ def test_dqn_learns_from_every_kind_of_observation(space, policy, n_envs, priori
     assert len({*probabilities_in(model.replay_buffer, np.arange(20))}) > 2
 
 
-@each([PERSAC, PERTD3, PERDDPG, PERQRDQN, PERTQC])  # CrossQ has no such policies
+@for_kinds([PERSAC, PERTD3, PERDDPG, PERQRDQN, PERTQC])  # CrossQ has no such policies
 @pytest.mark.parametrize(("space", "policy"), [(DICT, "MultiInputPolicy"), (IMAGE, "CnnPolicy")])
 def test_critics_learn_from_dicts_and_images(kind, space, policy):
     model = make(kind, Point(is_discrete(kind), space), policy, n_steps=2).learn(30)
@@ -86,7 +86,7 @@ def test_each_algorithm_learns_and_logs(kind):
         assert logged(model)["train/weight_mean"] == 1.0
 
 
-@each(ACTORS)
+@for_kinds(ACTORS)
 def test_options_of_actors_and_memory_optimized_storage(kind):
     shared = {"share_features_extractor": True} if kind is not PERCrossQ else {}
     arguments = {"action_noise": NormalActionNoise(np.zeros(2), np.ones(2) / 9)}
@@ -166,7 +166,7 @@ class FirstOfTwoBatches(PrioritizedReplayBuffer):
         self.is_updated = True
 
 
-@each([PERDQN, PERSAC])
+@for_kinds([PERDQN, PERSAC])
 def test_algorithm_learns_with_the_batch_of_an_overridden_sample(kind):
     model = ready(make(kind, replay_buffer_class=WithoutWeights))
     critic = model.q_net if kind is PERDQN else model.critic

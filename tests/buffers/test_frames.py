@@ -92,9 +92,9 @@ def add(player, n_rows, *buffers):
 
 def assert_all_equal(ours, plain):
     slots = np.arange(len(plain))
-    for own, other in zip(ours._get_samples(slots), plain._get_samples(slots), strict=True):
-        assert own is other is None or own.numpy().tobytes() == other.numpy().tobytes()
-        assert own is other is None or (own.dtype, own.shape) == (other.dtype, other.shape)
+    for found, other in zip(ours._get_samples(slots), plain._get_samples(slots), strict=True):
+        assert found is other is None or found.numpy().tobytes() == other.numpy().tobytes()
+        assert found is other is None or (found.dtype, found.shape) == (other.dtype, other.shape)
 
 
 def assert_frames_are_kept(buffer):
@@ -325,8 +325,8 @@ def test_perdqn_learns_the_same_with_the_option(env_kind, order):
 
     assert ours.replay_buffer.frames is not None
     assert_all_equal(ours.replay_buffer, plain.replay_buffer)
-    for own, other in zip(ours.policy.parameters(), plain.policy.parameters(), strict=True):
-        assert th.equal(own, other)
+    for found, other in zip(ours.policy.parameters(), plain.policy.parameters(), strict=True):
+        assert th.equal(found, other)
 
 
 def cart_pole():

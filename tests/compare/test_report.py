@@ -24,7 +24,7 @@ def result(returns):
     """A result with three evaluations of two episodes, whose means are the returns."""
     return {
         "steps": [30, 60, 90],
-        "returns": [[each - 1, each + 1] for each in returns],
+        "returns": [[value - 1, value + 1] for value in returns],
         "trained": 90,
         "greedy": True,
         "seconds": {"wall": 3.0, "cpu": 2.0, "training_wall": 2.0, "training_cpu": 1.0},
@@ -37,8 +37,8 @@ def results(returns, seeds=5, **changes):
     declared = suite(seeds=seeds, **changes)
     runs = runs_of(declared)
     found = [(run, returns(run.variant, run.environment, run.seed)) for run in runs]
-    finished = [(run, result(each)) for run, each in found if each is not None]
-    return Results(declared, finished, [run for run, each in found if each is None])
+    finished = [(run, result(returns)) for run, returns in found if returns is not None]
+    return Results(declared, finished, [run for run, returns in found if returns is None])
 
 
 def row(made, **key):

@@ -55,13 +55,13 @@ def test_interval_of_a_mean_has_the_width_of_theory():
 def test_improvement_counts_pairs_and_halves_of_ties():
     # Of the nine pairs in the first environment three are won (2 over 1, 3 over 1 and 2) and two
     # are ties (1, 2): (3 + 2 / 2) / 9. In the second all four pairs are won.
-    own = [array(1, 2, 3), array(5, 6)]
+    runs = [array(1, 2, 3), array(5, 6)]
     other = [array(1, 2, 9), array(0, 1)]
 
-    estimate = improvement(own, other)
+    estimate = improvement(runs, other)
 
     assert estimate.value == pytest.approx((4 / 9 + 1) / 2)
-    assert improvement(other, own).value == pytest.approx(1 - (4 / 9 + 1) / 2)
+    assert improvement(other, runs).value == pytest.approx(1 - (4 / 9 + 1) / 2)
 
 
 def test_equal_runs_give_no_improvement_and_no_difference():

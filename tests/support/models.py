@@ -34,11 +34,11 @@ ACTORS = [PERSAC, PERTD3, PERDDPG, PERTQC, PERCrossQ]
 SQUARED = [PERSAC, PERTD3, PERDDPG, PERCrossQ]  # their bases' losses
 
 
-def each(kinds):
+def for_kinds(kinds):
     return pytest.mark.parametrize("kind", kinds, ids=lambda kind: kind.__name__)
 
 
-ALL = each(PAIRS)
+ALL = for_kinds(PAIRS)
 # With PERSAC and others, alpha and beta alone would leave LAP's Huber loss.
 UNIFORM = {**PAPER, "alpha": 0.0, "beta": 0.0}
 
