@@ -72,7 +72,7 @@ def test_import_does_not_import_rl_zoo():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_minatar_environments_are_registered_without_importing_minatar(own_registry):
+def test_minatar_environments_need_no_import(own_registry):
     minatar = pytest.importorskip("minatar.gym")
     ours = {name: spec for name, spec in gym.registry.items() if name.startswith("MinAtar/")}
     for name in ours:

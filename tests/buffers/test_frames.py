@@ -191,7 +191,7 @@ def happen(happening, player, ours, plain):
         ((8, 3), np.float32, True),
     ],
 )
-def test_the_axis_of_the_frames_follows_from_the_space(shape, dtype, is_first):
+def test_axis_of_the_frames_follows_from_the_space(shape, dtype, is_first):
     space = spaces.Box(0, 255, shape, dtype)
     buffer = PrioritizedReplayBuffer(9, space, TWO_ACTIONS, "cpu", n_stack=4)
 
@@ -210,7 +210,7 @@ def test_frames_on_another_axis_are_refused_with_the_option(first):
 # Memory
 
 
-def test_a_frame_is_stored_once():
+def test_frame_is_stored_once():
     player = Player(ends_in=10**9)
     buffer = make(player, 100, n_stack=4)
 
@@ -220,7 +220,7 @@ def test_a_frame_is_stored_once():
     assert buffer.frames.n_frames <= 2 * (100 + 1 + 3 + 1)
 
 
-def test_short_episodes_take_more_memory_and_lose_nothing():
+def test_short_episodes_lose_nothing():
     player = Player(n_envs=1, ends_in=1)
     ours, plain = make(player, 200, n_stack=4), make(player, 200)
 
@@ -234,7 +234,7 @@ def test_short_episodes_take_more_memory_and_lose_nothing():
 
 
 @pytest.mark.parametrize("first", [False, True])
-def test_what_is_no_stack_is_refused_before_anything_has_changed(first):
+def test_observation_that_is_no_stack_changes_nothing(first):
     player = Player(first=first)
     buffer = make(player, 10, n_stack=4, frames_first=first)
     add(player, 5, buffer)
@@ -248,7 +248,7 @@ def test_what_is_no_stack_is_refused_before_anything_has_changed(first):
     assert pickle.dumps(buffer) == before
 
 
-def test_an_add_may_be_repeated_after_it_failed():
+def test_add_may_be_repeated_after_it_failed():
     player = Player(n_stack=3)
     ours, plain = make(player, 7, n_stack=3), make(player, 7)
 
@@ -343,7 +343,7 @@ def test_training_goes_on_after_a_callback_has_stopped_it():
     assert model.replay_buffer.size() == model.num_timesteps - 1  # SB3 drops the step of the stop
 
 
-def test_after_the_models_environments_were_used_elsewhere_set_env_helps():
+def test_set_env_helps_after_environments_were_used_elsewhere():
     model = cart_pole().learn(103)
     evaluate_policy(model, model.get_env(), n_eval_episodes=1)
     with pytest.raises(ValueError, match="set_env"):

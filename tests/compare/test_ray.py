@@ -96,5 +96,5 @@ def test_lost_node_is_replaced_by_another(tmp_path, cluster):
 
 
 @pytest.mark.parametrize("how", INTERRUPTIONS)
-def test_interrupted_command_keeps_finished_runs_and_leaves_no_process(how, tmp_path):
+def test_interrupted_command_keeps_finished_runs(how, tmp_path):
     check_interrupted_command(how, tmp_path, lambda: True, "--engine", "ray")

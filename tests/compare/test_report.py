@@ -183,7 +183,7 @@ def test_figure_shows_chosen_variants(tmp_path):
 
 
 @pytest.mark.parametrize(("seeds", "bands", "lines"), [(2, 0, 2), (5, 1, 1)])
-def test_few_seeds_are_drawn_as_single_runs_and_many_with_an_interval(seeds, bands, lines):
+def test_few_seeds_are_drawn_as_single_runs(seeds, bands, lines):
     made = results(lambda _, __, seed: [1.0 * seed, 2.0, 3.0], seeds=seeds)
     panel = Figure().subplots()
 

@@ -74,7 +74,7 @@ def test_folder_of_another_suite_is_refused(finished):
         make_runs(suite(name="other"), finished, 1, "cpu")
 
 
-def test_folder_of_the_user_is_refused_and_kept(tmp_path):
+def test_folder_of_the_user_is_refused(tmp_path):
     (tmp_path / "thesis.tex").write_text("precious")
 
     with pytest.raises(ValueError, match="must be empty or a run folder"):
@@ -141,7 +141,7 @@ def test_killed_process_takes_no_other_run_with_it(tmp_path):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("how", INTERRUPTIONS)
-def test_interrupted_command_keeps_finished_runs_and_leaves_no_process(how, tmp_path):
+def test_interrupted_command_keeps_finished_runs(how, tmp_path):
     def are_long_runs_training():
         return len(list(tmp_path.rglob("0.monitor.csv"))) == 4
 
@@ -165,7 +165,7 @@ def test_missing_environment_is_named(tmp_path, monkeypatch):
         main(monkeypatch, "run", "--env", "NoSuch-v0", "--algos", "dqn", "--out", tmp_path)
 
 
-def test_new_writes_the_template_and_keeps_existing_files(tmp_path, monkeypatch):
+def test_new_writes_the_template(tmp_path, monkeypatch):
     file = tmp_path / "mine.yml"
     main(monkeypatch, "new", file)
     assert file.read_text() == command.TEMPLATE.read_text()

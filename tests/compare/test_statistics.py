@@ -64,7 +64,7 @@ def test_improvement_counts_pairs_and_halves_of_ties():
     assert improvement(other, runs).value == pytest.approx(1 - (4 / 9 + 1) / 2)
 
 
-def test_equal_runs_give_no_improvement_and_no_difference():
+def test_equal_runs_give_no_difference():
     scores = [array(1, 1, 1, 1, 1)]
 
     assert improvement(scores, scores) == (0.5, 0.5, 0.5)

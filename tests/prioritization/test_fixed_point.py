@@ -58,7 +58,7 @@ def test_learning_ends_where_theory_says(alpha, beta, normalization):
     assert value == pytest.approx(10 * x / (1 + x), rel=0.05)
 
 
-def test_one_solved_transition_stops_learning_with_buffer_normalization_and_not_with_batch():
+def test_buffer_normalization_can_stop_learning():
     """Slot 999 has TD error 0 throughout, so that its weight is the largest by far."""
     values = {name: learned_value(0.6, 1.0, name, solved=[999]) for name in ("batch", "buffer")}
 

@@ -78,7 +78,7 @@ def test_kernels_work_when_they_come_from_numbas_cache(tmp_path):
     assert sorted(tmp_path.glob("**/*.nbc")) == compiled, "loaded, not compiled again"
 
 
-def test_where_no_folder_can_be_written_kernels_compile_after_one_warning(tmp_path):
+def test_kernels_compile_without_a_folder_for_the_cache(tmp_path):
     package = tmp_path / "sb3_per"
     shutil.copytree("sb3_per", package, ignore=shutil.ignore_patterns("__pycache__"))
     for folder in (package, package / "prioritization"):
@@ -100,6 +100,6 @@ def test_nothing_is_compiled_after_construction():
     run(MAKE_MODELS + REFUSE_TO_COMPILE + TRAIN)
 
 
-def test_a_whole_number_for_beta_compiles_nothing():
+def test_whole_number_for_beta_compiles_nothing():
     use = "buffer.sample(4); first = buffer.sample(4, beta=1)"
     run(USE_ALL_KERNELS + REFUSE_TO_COMPILE + use)

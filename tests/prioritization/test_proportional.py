@@ -24,7 +24,7 @@ def test_probabilities_are_those_of_the_formula(steps, alpha, eps, clip, initial
 @pytest.mark.parametrize(
     ("new_priority", "expected"), [("max_seen", 10 / (3 + 2 + 10)), ("max_stored", 3 / (3 + 2 + 3))]
 )
-def test_max_seen_remembers_a_priority_that_is_gone_and_max_stored_does_not(new_priority, expected):
+def test_only_max_seen_remembers_a_priority_that_is_gone(new_priority, expected):
     proportional = Proportional(3, alpha=1.0, eps=1.0, new_priority=new_priority)
     proportional.insert(np.array([0, 1]))
     proportional.update(np.array([0, 1]), np.array([9.0, 1.0]))

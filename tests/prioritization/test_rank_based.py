@@ -52,7 +52,7 @@ def test_ranks_stay_exact_while_priorities_change(n_slots):
     np.testing.assert_allclose(probabilities, expected / expected.sum(), rtol=1e-9)
 
 
-def test_an_interrupted_insertion_is_completed_by_the_next_one(monkeypatch):
+def test_interrupted_insertion_is_completed_by_the_next_one(monkeypatch):
     rank_based = ranked([0.1, -5.0, 3.0, 0.5])
     rank_based.remove(np.array([3]))
 
@@ -77,7 +77,7 @@ def test_clipped_td_errors_tie():
     assert rank_based.largest_priority == pytest.approx(1.0, abs=1e-5)
 
 
-def test_a_slot_takes_at_most_forty_two_bytes_in_addition_to_the_sum_tree():
+def test_rank_of_a_slot_takes_at_most_42_bytes():
     rank_based = RankBased(1_000_000)
 
     assert sum(array.nbytes for array in rank_based._order._blocks) <= 42 * 1_000_000

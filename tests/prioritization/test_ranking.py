@@ -118,7 +118,7 @@ def test_blocks_are_laid_out_again_before_they_run_out():
     assert sorted(order.ranks(slots)) == list(range(500))
 
 
-def test_a_rank_that_has_just_gone_finds_the_last_slot():
+def test_rank_that_has_just_gone_finds_the_last_slot():
     """Another thread may remove slots between sampling ranks and looking them up."""
     order = Ranking(9)
     order.place(np.arange(3), np.array([3.0, 2.0, 1.0]))

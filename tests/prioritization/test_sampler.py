@@ -117,7 +117,7 @@ def test_uniform_samples_reach_all_that_is_present_and_nothing_else(changes, str
         assert set(sampler.sample(1000, beta=0.0).slots.tolist()) == expected
 
 
-def test_a_cleared_mixture_starts_again():
+def test_cleared_mixture_starts_again():
     sampler = make(uniform_share=0.5)
 
     sampler.clear()

@@ -67,7 +67,7 @@ def test_total_and_extremes_are_those_of_the_leaves(trees):
 
 
 @given(written_trees(), st.lists(st.floats(0, 1), min_size=1, max_size=50))
-def test_a_mass_finds_the_leaf_at_which_the_running_sum_exceeds_it(trees, shares):
+def test_mass_finds_the_leaf_at_which_the_running_sum_exceeds_it(trees, shares):
     tree, naive = trees
     if tree.total == 0:
         tree.set(np.array([0]), np.array([1.0]))
@@ -78,7 +78,7 @@ def test_a_mass_finds_the_leaf_at_which_the_running_sum_exceeds_it(trees, shares
 
 
 @pytest.mark.parametrize("n_leaves", [1, 2, 7, 8, 9, 63, 64, 65, 1000, 4097])
-def test_a_leaf_of_weight_zero_is_never_found(n_leaves):
+def test_leaf_of_weight_zero_is_never_found(n_leaves):
     random = np.random.default_rng(n_leaves)
     weights = 10.0 ** random.uniform(-6, 6, n_leaves)
     weights[random.random(n_leaves) < 0.7] = 0.0
@@ -93,7 +93,7 @@ def test_a_leaf_of_weight_zero_is_never_found(n_leaves):
     assert (weights[found] > 0).all()
 
 
-def test_sums_do_not_drift_in_a_million_writes_and_return_to_exactly_zero():
+def test_sums_do_not_drift_in_a_million_writes():
     random = np.random.default_rng(0)
     tree = SumTree(3000)
     for _ in range(1000):
@@ -113,7 +113,7 @@ def test_clearing_forgets_weights_and_extremes():
     assert (tree.total, tree.largest(), tree.smallest()) == (0, 0, np.inf)
 
 
-def test_a_pickled_tree_continues_on_its_cache_lines():
+def test_pickled_tree_continues_on_its_cache_lines():
     tree = tree_of(np.arange(5000))
     tree.track()
 
@@ -164,7 +164,7 @@ def test_each_stratum_gives_one_sample(n_leaves, batch_size):
 
 
 @pytest.mark.parametrize("scheme", ALL_SCHEMES)
-def test_a_leaf_is_in_a_batch_as_often_as_its_returned_probability_says(scheme):
+def test_leaf_is_in_a_batch_as_often_as_its_returned_probability_says(scheme):
     """
     1 / (expected count) summed over a leaf's samples is 1 on average: weights are unbiased.
 
@@ -194,7 +194,7 @@ def errors(estimates):
     return np.maximum(np.abs(estimates.mean(axis=0) - 1) - 1e-12, 0) / np.maximum(error, 1e-300)
 
 
-def test_samples_one_by_one_have_the_distribution_of_numpys_choice_without_replacement():
+def test_samples_one_by_one_are_distributed_as_numpys_choice():
     weights = np.array([1.0, 2.0, 0.5, 8.0])
     tree, random, n_batches = tree_of(weights), np.random.default_rng(0), 40_000
     probabilities = {}
@@ -216,7 +216,7 @@ def test_samples_one_by_one_have_the_distribution_of_numpys_choice_without_repla
     st.lists(st.sampled_from([0.0, 1e-6, 0.3, 1.0, 1.0, 7.0, 1e6]), min_size=1, max_size=200),
     st.data(),
 )
-def test_without_replacement_leaves_are_distinct_and_the_tree_is_restored(scheme, weights, data):
+def test_leaves_are_distinct_without_replacement(scheme, weights, data):
     weights[0] = weights[0] or 1.0
     tree = tree_of(weights)
     before = tree.nodes.copy()
@@ -250,7 +250,7 @@ def test_systematic_probabilities_are_those_worked_out_by_hand():
 
 
 @pytest.mark.parametrize("scheme", ALL_SCHEMES)
-def test_the_smallest_probability_is_that_of_the_lightest_leaf(scheme):
+def test_smallest_probability_is_that_of_the_lightest_leaf(scheme):
     tree, random = tree_of([4.0, 0.0, 2.0, 8.0, 6.0]), np.random.default_rng(0)
     batches = (sample(scheme, tree, 2, random) for _ in range(1000))
 

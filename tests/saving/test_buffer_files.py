@@ -265,7 +265,7 @@ class Forgetful(Proportional):
         (lambda: make_her(9, copy_info_dict=True)[0], "copy_info_dict"),
     ],
 )
-def test_what_cannot_be_stored_is_refused_and_no_file_is_left(buffer, named, path):
+def test_buffer_that_cannot_be_stored_leaves_no_file(buffer, named, path):
     made = buffer()
 
     with pytest.raises(ValueError, match=named):
@@ -284,7 +284,7 @@ def test_error_of_a_prioritization_of_the_users_own_comes_through(path):
     assert buffer.size() == buffer.n_sampleable == 0
 
 
-def test_file_is_replaced_where_a_link_leads_to_and_folders_are_made(path):
+def test_linked_file_is_replaced(path):
     target = path.parent / "some" / "folder" / "target.npz"
     save_buffer(make(5), target)
     path.symlink_to(target)

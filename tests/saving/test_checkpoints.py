@@ -451,7 +451,7 @@ def test_only_the_last_checkpoints_are_kept(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("n_envs", [1, 3])
-def test_save_freq_counts_calls_and_files_have_the_prefix(n_envs, tmp_path):
+def test_save_freq_counts_calls(n_envs, tmp_path):
     callback = CheckpointCallback(20, str(tmp_path / "new"), "mine", True, True, 0)
 
     make(make_vec_env(Corridor, n_envs=n_envs), kind=PERDQN).learn(60 * n_envs, callback=callback)

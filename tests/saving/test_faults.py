@@ -38,7 +38,7 @@ def assert_it_can_be_saved_and_resumed(model, tmp_path):
 
 @pytest.mark.slow
 @POSIX
-def test_a_run_killed_while_saving_finds_a_whole_checkpoint_every_time(tmp_path):
+def test_run_killed_while_saving_finds_a_whole_checkpoint_every_time(tmp_path):
     script = Path(__file__).parents[1] / "support" / "killed_while_saving.py"
 
     command = [sys.executable, str(script), str(tmp_path)]
@@ -49,7 +49,7 @@ def test_a_run_killed_while_saving_finds_a_whole_checkpoint_every_time(tmp_path)
 
 @POSIX
 @pytest.mark.parametrize("n_bytes", [0, 100, 5_000, 20_000])
-def test_a_full_disk_is_an_error_and_leaves_the_checkpoint_that_was_there(n_bytes, tmp_path):
+def test_full_disk_leaves_the_checkpoint_that_was_there(n_bytes, tmp_path):
     import resource  # Windows has none
 
     model = model_of().learn(100)
@@ -87,7 +87,7 @@ def spoil(model):
 
 
 @KINDS
-def test_a_network_that_diverges_stops_the_training(prioritization, tmp_path):
+def test_network_that_diverges_stops_the_training(prioritization, tmp_path):
     model = model_of(prioritization).learn(40)
     healthy = copy.deepcopy(model.policy.state_dict())
 
@@ -116,7 +116,7 @@ class Broken(Corridor):
 
 @KINDS
 @pytest.mark.parametrize("error", [ConnectionError, KeyboardInterrupt])
-def test_an_error_in_the_environment_loses_no_transition(error, prioritization, tmp_path):
+def test_error_in_the_environment_loses_no_transition(error, prioritization, tmp_path):
     model = model_of(prioritization, Broken(error))
 
     with pytest.raises(error):
@@ -129,7 +129,7 @@ def test_an_error_in_the_environment_loses_no_transition(error, prioritization, 
 
 
 @POSIX
-def test_a_worker_that_is_killed_loses_no_transition(tmp_path):
+def test_worker_that_is_killed_loses_no_transition(tmp_path):
     env = make_vec_env(Corridor, n_envs=2, vec_env_cls=SubprocVecEnv)
     model = model_of("proportional", env)
 
