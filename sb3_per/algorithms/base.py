@@ -423,19 +423,16 @@ def refuse_misplaced(algorithm: type[Any], arguments: Mapping[str, Any]) -> None
 
 def require_matching_policy(model: OffPolicyAlgorithm) -> None:
     """Raise ValueError if a policy, such as that of a saved model, is another algorithm's."""
-    name, needed = map(_algorithm_of, (model.policy_class, model.policy_aliases["MlpPolicy"]))
-    if name not in (None, needed):
+    policy, needed = model.policy_class, model.policy_aliases["MlpPolicy"]
+    is_known = policy.__module__.startswith(("stable_baselines3.", "sb3_contrib.", "sb3_per."))
+    if is_known and not issubclass(policy, needed):
+        kinds = [kind for kind in policy.__mro__ if kind.__name__.endswith("Policy")]
+        of_algorithms = [kind.__name__ for kind in kinds if ".common." not in kind.__module__]
+        name = of_algorithms[-1].removesuffix("Policy")
         raise ValueError(
-            f"{type(model).__name__} needs a policy of {needed}, got {model.policy_class.__name__} "
-            f"of {name} (load a model of {name} with {name} or PER{name})"
+            f"{type(model).__name__} needs a {needed.__name__}, got {policy.__name__} of {name} "
+            f"(load a model of {name} with {name} or PER{name})"
         )
-
-
-def _algorithm_of(policy: type[Any]) -> str | None:
-    """Return the name of SB3's algorithm that has a policy; None for a policy of the user's."""
-    theirs = [kind for kind in policy.__mro__ if kind.__module__.startswith(("stable_", "sb3_c"))]
-    of_algorithms = [kind for kind in theirs if ".common." not in kind.__module__]
-    return of_algorithms[-1].__name__.removesuffix("Policy") if of_algorithms else None
 
 
 def _options_of(buffer: PrioritizedReplayBuffer, given: dict[str, Any]) -> dict[str, Any]:

@@ -339,8 +339,6 @@ class Rainbow(PERDQN):
         return LOGGED if self.q_net.n_atoms == 1 else OF_DISTRIBUTIONS
 
     def _setup_model(self) -> None:
-        if not issubclass(self.policy_class, RainbowPolicy):
-            raise ValueError(f"Rainbow needs a RainbowPolicy, got {self.policy_class.__name__}")
         super()._setup_model()
         if self.policy.parts.noisy:
             self.exploration_schedule = ConstantSchedule(0.0)

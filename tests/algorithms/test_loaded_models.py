@@ -142,7 +142,7 @@ def test_model_of_sb3_with_n_step_returns_continues_with_them(tmp_path):
     assert loaded.n_steps == loaded.replay_buffer.n_steps == 4
 
 
-@pytest.mark.parametrize("wrong", [PERSAC, PERQRDQN])
+@pytest.mark.parametrize("wrong", [PERSAC, PERQRDQN, Rainbow])
 def test_model_of_another_algorithm_is_refused_by_its_name(wrong, tmp_path):
     make(PAIRS[PERDQN]).save(tmp_path / "model")
 
