@@ -38,7 +38,6 @@ COLUMNS += ["area", "area less", "P area", "reached", "steps to threshold", "ste
 RUN_COLUMNS = ["variant", "environment", "seed", "final_return", "area_return", "final_score"]
 RUN_COLUMNS += ["area_score", "steps_to_threshold", "steps_per_cpu_second", "cpu_seconds"]
 
-
 # Below the table, in a terminal, too.
 _LEGEND = f"""\
 - final: mean of the last {FINAL_EVALUATIONS} evaluations. area: mean of all, so it is larger
@@ -72,38 +71,21 @@ def write(results: Results, out: Path, variants: Sequence[str] = (), ending: str
         raise ValueError(f"--variants must be in {[*suite.variants]}, got {unknown}")
     out.mkdir(parents=True, exist_ok=True)
     runs = table_of_runs(results)
-    estimates = _estimates(suite, runs)
-    rows, said, progress = _as_table(estimates), verdict(estimates), _progress(results)
+    rows = _rows(suite, runs)
+    main = [row for row in rows if row["environment"] == rows[0]["environment"]]
+    said = [f"{row['pair']}: {row['verdict']}." for row in main if row["pair"]]
+    progress = _progress(results)
     write_figure(results, out / f"curves.{ending}", variants)
     write_file(out / "runs.csv", runs.to_csv(index=False).encode())
     parts = [f"# {suite.name}", "\n".join(f"- {line}" for line in said), suite.about]
-    parts += [*progress, markdown(rows), f"![Learning curves](curves.{ending})"]
+    parts += [*progress, markdown(_frame(rows)), f"![Learning curves](curves.{ending})"]
     parts += [f"{_LEGEND}\n{_NOTES}", _made_with(results, runs)]
     text = "\n\n".join(part for part in parts if part)
     write_file(out / "report.md", f"{text}\n".encode())
-    main = rows[rows["environment"] == estimates[0]["environment"]]
     # Without the intervals of returns, so that it fits into 80 columns.
-    shown = main.filter(["variant", "seeds", "final", "P final", "area", "P area"])
+    shown = _frame(main).filter(["variant", "seeds", "final", "P final", "area", "P area"])
     shown.update(shown.filter(MEASURES).map(lambda text: text.partition(" ")[0]))
     return "\n".join([*said, progress[0], "", shown.to_string(index=False), "", _LEGEND])
-
-
-def verdict(estimates: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Say which variants are better than others, by what, and how sure that is."""
-    lines = []
-    for row in estimates:
-        if row["environment"] != estimates[0]["environment"] or not row["pair"]:
-            continue
-        if row["seeds"] < LEAST_RUNS:
-            lines.append(f"{row['pair']}: {row['seeds']} seeds are too few to tell.")
-        else:
-            sides = [f"{_side(row[f'P {measure}'])} by {measure}" for measure in MEASURES]
-            lines.append(f"{row['pair']}: {', '.join(sides)} ({row['seeds']} seeds).")
-    return lines
-
-
-def _side(chance: Estimate) -> str:
-    return "better" if chance.low > 0.5 else "worse" if chance.high < 0.5 else "undecided"
 
 
 def table_of_runs(results: Results) -> pd.DataFrame:
@@ -139,23 +121,14 @@ def table_of_runs(results: Results) -> pd.DataFrame:
 
 def table(suite: Suite, runs: pd.DataFrame) -> pd.DataFrame:
     """Return the table of a report: over all environments and in each, for each variant."""
-    return _as_table(_estimates(suite, runs))
+    return _frame(_rows(suite, runs))
 
 
-def _as_table(estimates: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    rows = [{name: _cell(name, row) for name in COLUMNS if name in row} for row in estimates]
+def _frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=COLUMNS).dropna(axis="columns", how="all").fillna("")
 
 
-def _cell(name: str, row: Mapping[str, Any]) -> Any:
-    if not isinstance(row[name], Estimate):
-        return row[name]
-    is_score = row["environment"] == ALL and name.endswith("less")
-    return as_text(row[name], 2 if name.startswith("P ") else 3 if is_score else None)
-
-
-def _estimates(suite: Suite, runs: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return the rows of the table, with estimates that are not text yet."""
+def _rows(suite: Suite, runs: pd.DataFrame) -> list[dict[str, Any]]:
     scopes: dict[str, list[str]] = {name: [name] for name in suite.environments}
     if len(scopes) > 1:
         scopes = {ALL: [*suite.environments], **scopes}
@@ -186,20 +159,30 @@ def _row(
     """Compare two variants, on the seeds that both have finished in all these environments."""
     both = [[_select(runs, name, scope) for scope in environments] for name in (variant, over)]
     seeds = sorted(set.intersection(*(set(part.index) for part in (*both[0], *both[1]))))
-    row: dict[str, Any] = {"seeds": len(seeds)}
+    verdict = f"{len(seeds)} seeds are too few to tell"
+    row: dict[str, Any] = {"seeds": len(seeds), "verdict": verdict}
     if not seeds:
         return row
-    unit = "return" if len(environments) == 1 else "score"
+    unit, digits = ("return", None) if len(environments) == 1 else ("score", 3)
+    sides = []
     for measure in MEASURES:
         values, scores = (
             [[part.loc[seeds, column].to_numpy() for part in parts] for parts in both]
             for column in (f"{measure}_{unit}", f"{measure}_score")
         )
-        row[measure] = pooled_mean(values[0])
+        row[measure] = as_text(pooled_mean(values[0]))
         if variant != over:
-            row[f"{measure} less"] = difference(*values)
-            row[f"P {measure}"] = improvement(*scores)
+            chance = improvement(*scores)
+            row[f"{measure} less"] = as_text(difference(*values), digits)
+            row[f"P {measure}"] = as_text(chance, 2)
+            sides.append(f"{_side(chance)} by {measure}")
+    if len(seeds) >= LEAST_RUNS:
+        row["verdict"] = f"{', '.join(sides)} ({len(seeds)} seeds)"
     return row
+
+
+def _side(chance: Estimate) -> str:
+    return "better" if chance.low > 0.5 else "worse" if chance.high < 0.5 else "undecided"
 
 
 def _select(runs: pd.DataFrame, variant: str, environment: str) -> pd.DataFrame:
@@ -247,11 +230,8 @@ def _progress(results: Results) -> list[str]:
 
 
 def _made_with(results: Results, runs: pd.DataFrame) -> str:
-    versions: dict[str, set[str]] = {}
-    for _, result in results.finished:
-        for package, version in result["versions"].items():
-            versions.setdefault(package, set()).add(str(version))
-    listed = ", ".join(f"{name} {' and '.join(sorted(found))}" for name, found in versions.items())
+    versions = {pair for _, result in results.finished for pair in result["versions"].items()}
+    listed = ", ".join(f"{package} {version}" for package, version in sorted(versions))
     cpu_time = timedelta(seconds=round(runs["cpu_seconds"].sum()))
     return f"CPU time of all runs: {cpu_time}. Made with: {listed or 'nothing yet'}."
 
