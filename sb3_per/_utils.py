@@ -56,6 +56,24 @@ def as_arrays(state: Any) -> Any:
     return np.asarray(state) if hasattr(state, "__array__") else state
 
 
+def fill(targets: Any, sources: Any, name: str = "arrays") -> None:
+    """
+    Fill arrays, in dicts of dicts, from others; from arrays in a file without a copy.
+
+    :raises ValueError: for an array of another shape or type.
+    """
+    if isinstance(targets, dict):
+        for key, target in targets.items():
+            fill(target, sources[key], key)
+    elif (targets.shape, targets.dtype) != (sources.shape, sources.dtype):
+        rule = f"{name} must be {targets.dtype} of shape {targets.shape}"
+        raise ValueError(f"{rule}, got {sources.dtype} of {sources.shape}")
+    elif isinstance(sources, np.ndarray):
+        targets[...] = sources
+    else:
+        sources.read_into(targets)
+
+
 def install(extra: str) -> str:
     """Return the commands that install an extra of sb3-per; each of them is enough."""
     return f'pip install "sb3-per[{extra}]"\n(in a clone: pip install ".[{extra}]")'

@@ -66,7 +66,7 @@ class ReplayBufferKwargs(PrioritizationKwargs, total=False):
 
     n_steps: int
     gamma: float
-    n_stack: int
+    n_stack: int | None
     frames_first: bool | None
     storage_dir: str | os.PathLike[str] | None
     info_keys: Sequence[str]

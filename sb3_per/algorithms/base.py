@@ -16,13 +16,18 @@ from gymnasium import spaces
 from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.save_util import open_path
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, RolloutReturn
 from stable_baselines3.common.vec_env import (
+    VecCheckNan,
     VecEnv,
+    VecEnvWrapper,
     VecFrameStack,
+    VecMonitor,
+    VecNormalize,
     VecTransposeImage,
-    unwrap_vec_normalize,
+    VecVideoRecorder,
     unwrap_vec_wrapper,
 )
 from stable_baselines3.her import HerReplayBuffer
@@ -35,6 +40,8 @@ from sb3_per.buffers.sources import has_shape, transitions_of
 from sb3_per.options import LAP, OPTION_NAMES, PAPER, beta_at
 from sb3_per.saving.buffers import is_archive, load_buffer, save_buffer
 
+# Wrappers after which observations are still stacks of the same frames.
+_KEEP_FRAMES = (VecTransposeImage, VecMonitor, VecNormalize, VecCheckNan, VecVideoRecorder)
 SelfPrioritized = TypeVar("SelfPrioritized", bound="PrioritizedAlgorithm")
 
 # Options that belong in ``replay_buffer_kwargs``, and how; the last ones are Stable Baselines 2's.
@@ -108,8 +115,9 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             raise ValueError(f"{rule}, got {self.replay_buffer_kwargs!r}")
         lost = {} if given is None else take_stored_options(self, given)
         kind = resolve_buffer_class(self.replay_buffer_class, self.observation_space)
-        options = self._resolve_options()
-        require_fitting_environments(kind, options.get("n_stack", 1), self.env)
+        options = self._resolve_options(kind)
+        if issubclass(kind, PrioritizedHerReplayBuffer):
+            require_compute_reward(self.env)
         # SB3 does not pass n_steps and gamma to a buffer class that is named, and warns about
         # n_steps > 1. So both go into the buffer's options, and SB3 sees n_steps=1 meanwhile.
         n_steps, self.n_steps = self.n_steps, 1
@@ -126,7 +134,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             message = f"the saved {name} cannot be read ({reason}): {used!r} is used in its place"
             warnings.warn(message, stacklevel=4)
 
-    def _resolve_options(self) -> dict[str, Any]:
+    def _resolve_options(self, kind: type[PrioritizedReplayBuffer]) -> dict[str, Any]:
         """
         Return the buffer's options: the user's, and the defaults of the prioritization.
 
@@ -145,9 +153,33 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         options = {**self._defaults_of(prioritization), **given}
         if options.get("td_error_clip") == "loss":
             options["td_error_clip"] = self._clip_of_loss(prioritization)
+        if options.get("n_stack") is None:
+            options.pop("n_stack", None)  # a class of the user's may not know it
+            if (n_stack := self._n_stack_by_default(kind)) > 1:
+                options["n_stack"] = n_stack
         if options.get("n_stack", 1) > 1 and options.get("frames_first") is None:
             options["frames_first"] = stacks_frames_first(self.env)
         return options
+
+    def _n_stack_by_default(self, kind: type[PrioritizedReplayBuffer]) -> int:
+        """Return how many stacked frames the buffer stores once each; 1 if it stores stacks."""
+        stack = None if self.env is None else unwrap_vec_wrapper(self.env, VecFrameStack)
+        if stack is None or not is_image_space(stack.observation_space):
+            return 1
+        obstacle = changes_frames(self.env)
+        if self.optimize_memory_usage:
+            obstacle = "optimize_memory_usage"
+        if kind is not PrioritizedReplayBuffer:
+            obstacle = kind.__name__
+        if obstacle is None:
+            self._say("Storing each of the stacked frames once in the replay buffer.")
+            return int(stack.stacked_obs.n_stack)
+        self._say(f"Storing whole stacks of frames in the replay buffer, because of {obstacle}.")
+        return 1
+
+    def _say(self, text: str) -> None:
+        if self.verbose >= 1:
+            print(text)  # noqa: T201  # as SB3 says how it wraps environments
 
     def _defaults_of(self, prioritization: Any) -> Mapping[str, Any]:
         if prioritization == self.default_options["prioritization"]:
@@ -172,6 +204,9 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         :raises ValueError: before anything has changed, for what does not fit the environment.
         """
         self.replay_buffer.add_demonstrations(*map(self._as_stored, sources))
+        if self.replay_buffer_kwargs.get("n_stack", 1) > self.replay_buffer.n_stack:
+            self.replay_buffer_kwargs |= {"n_stack": 1, "frames_first": None}
+            self._say("Storing whole stacks of frames in the replay buffer, for demonstrations.")
 
     def _as_stored(self, source: Any) -> dict[str, Any]:
         """Return transitions as the buffer stores them: images transposed, actions scaled."""
@@ -266,8 +301,8 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         """Continue with other environments, as SB3 does; hindsight replay uses them, too."""
         env = self._wrap_env(env, self.verbose)
         buffer = getattr(self, "replay_buffer", None)  # None if it was deleted
-        if buffer is not None:
-            require_fitting_environments(type(buffer), buffer.n_stack, env)
+        if isinstance(buffer, PrioritizedHerReplayBuffer):
+            require_compute_reward(env)
         super().set_env(env, force_reset)
         if isinstance(buffer, PrioritizedHerReplayBuffer):
             buffer.continue_with(self.env)
@@ -490,25 +525,6 @@ def require_matching_buffer(buffer: ReplayBuffer, model: OffPolicyAlgorithm) -> 
             raise ValueError(f"{rule}, got {getattr(buffer, name)}")
 
 
-def require_fitting_environments(
-    kind: type[PrioritizedReplayBuffer], n_stack: int, env: VecEnv | None
-) -> None:
-    """
-    Raise ValueError unless a buffer can store what these environments return.
-
-    :param n_stack: Frames in an observation; 1 if whole observations are stored.
-    :param env: None if the model is loaded without environments; not with hindsight replay.
-    """
-    if issubclass(kind, PrioritizedHerReplayBuffer):
-        require_compute_reward(env)
-    normalize = None if env is None else unwrap_vec_normalize(env)
-    if n_stack > 1 and normalize is not None and normalize.norm_obs:
-        raise ValueError(
-            "n_stack needs VecNormalize with norm_obs=False, because SB3 computes the last "
-            "observation of an episode from the normalized one, with rounding errors"
-        )
-
-
 def stacks_frames_first(env: VecEnv | None) -> bool | None:
     """Return whether ``VecFrameStack`` stacks frames on the first axis; None without one."""
     if env is None or (stack := unwrap_vec_wrapper(env, VecFrameStack)) is None:
@@ -516,6 +532,15 @@ def stacks_frames_first(env: VecEnv | None) -> bool | None:
     transpose = unwrap_vec_wrapper(env, VecTransposeImage)
     is_transposed = transpose is not None and not transpose.skip
     return is_transposed or bool(stack.stacked_obs.channels_first)
+
+
+def changes_frames(env: VecEnv | None) -> str | None:
+    """Return the class of a wrapper around ``VecFrameStack`` that may change frames, or None."""
+    while isinstance(env, VecEnvWrapper) and not isinstance(env, VecFrameStack):
+        if type(env) not in _KEEP_FRAMES:
+            return type(env).__name__
+        env = env.venv
+    return None
 
 
 def torch_states() -> list[th.Tensor]:

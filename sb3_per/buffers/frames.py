@@ -1,6 +1,7 @@
-"""Storage for observations of stacked frames that stores each frame once."""
+"""Storage for observations of stacked frames that stores each frame once, in a ring."""
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -9,227 +10,200 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from stable_baselines3.common.preprocessing import is_image_space
 
-from sb3_per._utils import kernel
+from sb3_per._utils import fill, kernel
 from sb3_per.prioritization.sum_tree import IntArray
 
 Frames = NDArray[np.uint8]
 
-# Indices of the counters: the first free frame or -1 (`previous` links each free frame to the next
-# one); how many frames were ever used; how many rows were added.
-FREE, N_USED, N_ADDED = range(3)
+# One row without stacks comes from environments that were used elsewhere; so many come from
+# observations that are not stacked.
+ROWS_BEFORE_WARNING = 10
 
 
 class FrameStore:
     """
     Observations and next observations of a replay buffer, by slot.
 
-    An observation is ``n_stack`` frames, as ``VecFrameStack`` stacks them. Each frame is stored
-    once, with a link to the frame before it. A slot names the newest frame of its observation and
-    of its next observation; the links lead to the others, and zeros stand for frames before the
-    first one of an episode. An episode takes a frame for each step and one for its last
-    observation.
+    Each step stores one frame, the newest of its next observation, in place ``step % n_ring``. The
+    frames of an observation are those of the ``n_stack`` steps before it. So the ring has
+    ``n_stack`` rows more than the buffer.
 
-    Invariants: gathered observations equal the added ones byte for byte, since ``add`` compares all
-    bytes. The frames of stored transitions are never overwritten by other transitions.
+    An observation that does not continue from the step before, as at the start of an episode, is
+    kept whole in ``starts``, without the zeros at its front. ``ages`` says how many frames are in
+    the ring; older ones come from the start. A next observation that is not its observation, moved
+    by one frame, is a start, too. So whatever was added comes back byte for byte. Observations that
+    are not stacked take more memory.
 
-    Rare cases: if episodes are so short that the frames need more memory than was reserved, more is
-    reserved, so no transition is lost. An observation that does not continue from the transition
-    before it begins a new chain of frames.
-
-    :param n_rows: Rows of the buffer.
-    :param n_envs: Environments; a slot is ``row * n_envs + env``.
-    :param space: Space of the stacked observations.
-    :param n_stack: Frames in an observation, at least 2.
-    :param frames_first: Whether they are stacked on the first axis; None to decide by the space.
-    :param zeros: Makes the arrays of frames: ``np.zeros``, or one whose arrays lie in files.
-    :raises ValueError: for a space without such stacks.
+    :param n_rows: Rows of the buffer; a slot is ``row * n_envs + env``.
+    :param layout: How observations are stacked.
+    :param zeros: Makes the array of frames: ``np.zeros``, or one whose arrays lie in files.
     """
 
     def __init__(
-        self,
-        n_rows: int,
-        n_envs: int,
-        space: spaces.Space[Any],
-        n_stack: int,
-        frames_first: bool | None = None,
-        zeros: Callable[..., NDArray[Any]] = np.zeros,
+        self, n_rows: int, layout: "StackLayout", zeros: Callable[..., NDArray[Any]] = np.zeros
     ) -> None:
-        self.n_stack = n_stack
-        self._zeros = zeros
-        self.layout = StackLayout(space, n_stack, n_envs, frames_first)
-        self.n_bytes = self.layout.n_bytes  # of a frame
-        self._one_each = np.ones(n_envs, dtype=np.int64)
-        self._latest: list[bytes] = []  # the next observations that were added last
-        # Linux reserves memory for zeros when they are first written, here and in SB3's buffers.
-        self.newest = np.zeros((n_rows, n_envs), dtype=np.int64)  # frames of observations
-        self.following = np.zeros((n_rows, n_envs), dtype=np.int64)  # of next observations
-        n_slots = n_rows * n_envs
-        # The most frames: episodes of one step that do not start with a reset, and one more row.
-        self.max_frames = (n_stack + 1) * (n_slots + n_envs)
-        self.previous = np.zeros(self.max_frames, dtype=np.int64)
-        self.chunks = [self._new_chunk(n_slots + n_slots // 64 + (n_stack + 1) * n_envs)]
-        self._n_more = max(n_slots // 16, (n_stack + 1) * n_envs)
-        self.counters = np.array([-1, 0, 0], dtype=np.int64)
-
-    def _new_chunk(self, n_frames: int) -> Frames:
-        return self._zeros((n_frames, self.n_bytes), dtype=np.uint8)
+        self.n_rows, self.n_stack, self.layout = n_rows, layout.n_stack, layout
+        n_ring, n_envs = n_rows + layout.n_stack, layout.n_envs
+        self.frames = zeros((n_ring, n_envs, layout.n_bytes), dtype=np.uint8)
+        # Of observations, and of next observations; at most n_stack.
+        self.ages = np.zeros((n_ring, 2, n_envs), dtype=np.uint16)
+        # By the place of their step; by 0 or 1 (observation or next observation) and environment.
+        self.starts: dict[int, dict[tuple[int, int], Frames]] = {}
+        self.n_added = 0  # steps
+        self._latest: Frames | None = None  # the next observations of the last step
+        self._n_unstacked_rows = 0  # one after the other
 
     @property
-    def n_frames(self) -> int:
-        """Return how many frames, counted from the first one, are in use or were in use."""
-        return int(self.counters[N_USED])
+    def nbytes(self) -> int:
+        """Return how much memory frames take, in bytes."""
+        starts = [frames.nbytes for start in self.starts.values() for frames in start.values()]
+        return self.frames.nbytes + self.ages.nbytes + sum(starts)
 
     def state_dict(self, n_rows: int) -> dict[str, Any]:
-        """Return views of everything that belongs to the first rows."""
-        starts = np.cumsum([0, *map(len, self.chunks)]).tolist()
-        chunks = [
-            chunk[: max(self.n_frames - start, 0)]
-            for chunk, start in zip(self.chunks, starts, strict=False)
-        ]
+        """Return everything that is stored: views of arrays, and copies of starts."""
+        n_used = min(self.n_added, len(self.frames))
+        starts = [(i, *key, f) for i, start in self.starts.items() for key, f in start.items()]
+        table = [(*key, len(frames)) for *key, frames in starts]
         return {
-            "n_frames": self.n_frames,
-            "chunks": chunks,
-            "previous": self.previous[: self.n_frames],
-            "newest": self.newest[:n_rows],
-            "following": self.following[:n_rows],
+            "n_added": self.n_added,
+            "ring": self.frames[:n_used],
+            "ages": self.ages[:n_used],
+            # Place, 0 or 1, environment, number of frames.
+            "starts": np.array(table, dtype=np.int64).reshape(-1, 4),
+            "frames_of_starts": np.concatenate([self.frames[:0, 0], *(f for *_, f in starts)]),
         }
 
     def load_state_dict(self, state: dict[str, Any], n_rows: int) -> None:
         """Continue from a state with so many rows; raise ValueError if it does not fit."""
-        n_frames = state["n_frames"]
-        if not 0 <= n_frames <= self.max_frames:
-            raise ValueError(f"n_frames must lie in [0, {self.max_frames}], got {n_frames}")
-        self._reserve(n_frames)
-        # No row count is -1, so the next `add` notices and finds out which frames are free.
-        self.counters[:] = -1, n_frames, -1
+        n_added = state["n_added"]
+        if not n_rows <= n_added < 2**62:
+            raise ValueError(
+                f"n_added must be at least {n_rows}, the number of rows, got {n_added}"
+            )
+        starts, frames = np.asarray(state["starts"]), np.asarray(state["frames_of_starts"])
+        ends = starts[:, 3].cumsum()
+        if not ((starts >= 0).all() and ends[-1:].sum() == len(frames)):
+            raise ValueError(f"starts must have {len(frames)} frames together, got {starts}")
+        self.n_added, self._latest, self.starts = n_added, None, {}
         targets = self.state_dict(n_rows)
-        for name in ("previous", "newest", "following"):
-            targets[name][:] = np.asarray(state[name])
-        for target, stored in zip(targets["chunks"], state["chunks"], strict=False):
-            target[:] = np.asarray(stored)
-        for lowest, frames in (
-            (0, self.newest[:n_rows]),
-            (0, self.following[:n_rows]),
-            (-1, self.previous[:n_frames]),
-        ):
-            if not ((frames >= lowest) & (frames < n_frames)).all():
-                raise ValueError(f"frames must lie in [{lowest}, {n_frames}), got {frames}")
+        fill({name: targets[name] for name in ("ring", "ages")}, state)
+        for (place, later, env, n), end in zip(starts.tolist(), ends.tolist(), strict=True):
+            self.starts.setdefault(place, {})[later, env] = frames[end - n : end].copy()
 
     def observations(self, slots: IntArray) -> NDArray[Any]:
         """Return the observations in slots, shape (B, ...)."""
-        return self._stacks(self.newest.take(slots))
+        return self.layout.as_observations(self._stacks(slots, 0))
 
     def next_observations(self, slots: IntArray) -> NDArray[Any]:
         """Return the next observations in slots, shape (B, ...)."""
-        return self._stacks(self.following.take(slots))
+        return self.layout.as_observations(self._stacks(slots, 1))
 
-    def add(self, row: int, is_full: bool, observations: Any, next_observations: Any) -> None:
+    def _stacks(self, slots: IntArray, later: int) -> Frames:
+        """Return the bytes of observations, or of next observations, (B, n_stack, n_bytes)."""
+        stacks = np.empty((len(slots), self.n_stack, self.layout.n_bytes), dtype=np.uint8)
+        missing = np.empty((len(slots), 3), dtype=np.int64)
+        if copy_frames(
+            self.frames,
+            self.ages,
+            slots,
+            (self.n_added, self.n_rows, later),
+            stacks,
+            missing,
+        ):
+            for i in np.flatnonzero(missing[:, 0]).tolist():
+                n_old, place, env = missing[i].tolist()
+                # Nothing is there if another thread has overwritten the transition meanwhile.
+                start = self.starts.get(place, {})
+                frames = start.get((0, env), stacks[i, :0])
+                if n_old < self.n_stack:  # else it is the observation that starts there
+                    frames = start.get((1, env), frames)
+                frames = frames[-n_old:]
+                stacks[i, : n_old - len(frames)] = 0
+                stacks[i, n_old - len(frames) : n_old] = frames
+        return stacks
+
+    def add(self, row: int, observations: Any, next_observations: Any) -> None:
         """
         Store the observations of one row, (n_envs, ...) each.
 
+        Until ``n_added`` changes, this affects no transition except the one that is overwritten.
+
         :param row: The row that is written: SB3's ``pos``.
-        :param is_full: Whether all rows hold transitions: SB3's ``full``.
-        :raises ValueError: if they are not stacks of frames; nothing has changed then.
+        :raises ValueError: for another shape; nothing has changed then.
         """
-        n_rows = len(self.newest)
-        # A number of rows that were added: the row, and one round if the buffer is full.
-        n_added = row + n_rows if is_full else row
-        stacks, next_stacks = self._as_stacks(observations, next_observations)
-        # Unequal after `reset`, after loading, and after an exception in the buffer's `add`.
-        is_known = bool(self.counters[N_ADDED] == n_added)
-        continues = self._continues(n_added, is_known, stacks)
-        if not is_known:
-            links = (self.previous, self.newest, self.following)
-            find_free(self.counters, *links, self.n_stack, n_added)
-        self._store(n_added, is_known, continues, (stacks, next_stacks))
-        if n_added + 1 == 2 * n_rows:  # the next row is row 0 of a full buffer
-            self.counters[N_ADDED] = n_rows
-        self._latest = [stack.tobytes() for stack in next_stacks]
-
-    def _continues(self, n_added: int, is_known: bool, stacks: Frames) -> NDArray[np.bool_]:
-        """Return which observations equal the next observations of the row before, by bytes."""
-        n_rows, n_envs = self.newest.shape
-        if n_added == 0 or (n_rows == 1 and not is_known):
-            return np.zeros(n_envs, dtype=bool)
-        if not is_known:
-            stored = self.layout.as_stored(self._stacks(self.following[(n_added - 1) % n_rows]))
-            self._latest = [stack.tobytes() for stack in stored]
-        pairs = zip(stacks, self._latest, strict=True)  # three times as fast as comparing arrays
-        return np.array([stack.tobytes() == before for stack, before in pairs])
-
-    def _store(
-        self,
-        n_added: int,
-        is_known: bool,
-        continues: NDArray[np.bool_],
-        stacks: tuple[Frames, Frames],
-    ) -> None:
-        n_new = self._one_each
-        if not continues.all():
-            n_new = n_new.copy()
-            for env in np.flatnonzero(~continues).tolist():
-                n_new[env] += _n_kept(stacks[0][env])
-        chosen = np.empty(int(n_new.sum()), dtype=np.int64)
-        choose_free(self.counters, self.previous, chosen)
-        self._reserve(int(chosen.max()) + 1)
-        # Frames are written first. They count as free until `store_row`, which nothing interrupts.
-        end = 0
-        for env, n in enumerate(n_new.tolist()):
-            end += n
-            for k in range(1, n):
-                self._write(int(chosen[end - 1 - k]), stacks[0][env, :, self.n_stack - k])
-            self._write(int(chosen[end - 1]), stacks[1][env, :, -1])
-        links = (self.previous, self.newest, self.following)
-        store_row(self.counters, links, self.n_stack, n_added, is_known, (n_new, chosen, continues))
-
-    def _as_stacks(self, observations: Any, next_observations: Any) -> tuple[Frames, Frames]:
-        """Return observations and next observations as bytes; raise ValueError if not stacked."""
         stacks, next_stacks = map(self.layout.as_stored, (observations, next_observations))
-        if not self.layout.fits(stacks, next_stacks):
-            is_first = self.layout.frames_first
-            raise ValueError(
-                f"n_stack={self.n_stack} needs observations of {self.n_stack} frames, stacked on "
-                f"the {'first' if is_first else 'last'} axis as by VecFrameStack (for the other "
-                f"axis, set frames_first={not is_first}): a next observation must be its "
-                "observation without the oldest frame, followed by a new one (leave n_stack out "
-                "to store whole observations; if you have stepped or reset the model's "
-                "environments yourself, call model.set_env)"
-            )
-        return stacks, next_stacks
+        # Another one than n_added after `reset`, and after an exception in the buffer's `add`.
+        step = self.n_added - (self.n_added - row) % self.n_rows
+        latest = self._latest
+        if latest is None or step != self.n_added:
+            latest = self._before(step)
+        n_ring, n_envs, n_bytes = self.frames.shape
+        place, is_linked = step % n_ring, np.zeros((2, n_envs), dtype=np.bool_)
+        flat, next_flat, known = (
+            part.reshape(n_envs, -1) for part in (stacks, next_stacks, latest)
+        )
+        when, is_shifted = (step, self.n_stack), self.layout.is_shifted
+        link(flat, next_flat, known, is_shifted, when, self.ages, is_linked)
+        if step == 0:
+            self.starts.clear()
+        self.starts.pop(place, None)
+        self._n_unstacked_rows += 1
+        if is_linked[1].any():
+            self._n_unstacked_rows = 0
+        if not is_linked.all():
+            whole = stacks, next_stacks[:, :, :-1]
+            pairs = np.argwhere(~is_linked).tolist()
+            self.starts[place] = {(i, env): _without_zeros(whole[i][env]) for i, env in pairs}
+        self.frames[place] = next_stacks[:, :, -1].reshape(n_envs, n_bytes)
+        self.n_added = step + 1
+        self._latest = next_stacks.copy()
+        if self._n_unstacked_rows == ROWS_BEFORE_WARNING:
+            self._warn()
 
-    def _stacks(self, newest: IntArray) -> NDArray[Any]:
-        """Return the observations whose newest frames are ``newest``."""
-        return self.layout.as_observations(self._gather(newest))
+    def _before(self, step: int) -> Frames:
+        """Return the next observations of the step before."""
+        n_envs = self.frames.shape[1]
+        first = (step - 1) % self.n_rows * n_envs
+        return self.layout.as_stored(self.next_observations(np.arange(first, first + n_envs)))
 
-    def _gather(self, newest: IntArray) -> Frames:
-        """Return the frames up to the newest, as bytes, shape (B, n_stack, n_bytes)."""
-        numbers = np.empty((len(newest), self.n_stack), dtype=np.int64)
-        find_frames(newest, self.previous, numbers)
-        gathered = np.empty((*numbers.shape, self.n_bytes), dtype=np.uint8)
-        first = 0
-        for chunk in self.chunks:
-            copy_frames(chunk, first, numbers, gathered)
-            first += len(chunk)
-        return gathered
-
-    def _write(self, frame: int, values: Frames) -> None:
-        """Copy a frame, of shape (n_outer, n_inner), to its place."""
-        for chunk in self.chunks:
-            if frame < len(chunk):
-                chunk[frame].reshape(values.shape)[...] = values
-                return
-            frame -= len(chunk)
-
-    def _reserve(self, n_frames: int) -> None:
-        # Chunks are not moved when more are needed: another thread may be reading them.
-        while sum(map(len, self.chunks)) < n_frames:
-            self.chunks.append(self._new_chunk(self._n_more))
+    def _warn(self) -> None:
+        is_first = self.layout.frames_first
+        warnings.warn(
+            f"with n_stack={self.n_stack}, a next observation should be its observation without "
+            f"the oldest frame, followed by a new one, on the {'first' if is_first else 'last'} "
+            f"axis. {ROWS_BEFORE_WARNING} rows were not, and take more memory: use n_stack=1 for "
+            f"observations that are not stacked, or frames_first={not is_first} for the other axis",
+            stacklevel=5,
+        )
 
 
-def _n_kept(stack: Frames) -> int:
-    """Return how many frames of a stack follow the zeros at its beginning, at least 1."""
-    is_frame = stack[:, :-1].any(axis=(0, 2))  # (n_stack - 1,)
-    return int(stack.shape[1] - is_frame.argmax()) if is_frame.any() else 1
+class StackedRows:
+    """
+    Observations of a buffer, to read as if they were an array (n_rows, n_envs, ...).
+
+    :param gather: Returns observations by slot.
+    :param shape: Rows, environments, and the shape of an observation.
+    """
+
+    def __init__(self, gather: Callable[[IntArray], NDArray[Any]], shape: tuple[int, ...]) -> None:
+        self._gather, self.shape = gather, shape
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, key: Any) -> NDArray[Any]:
+        n_rows, n_envs, *shape = self.shape
+        rows_and_envs, rest = (key[:2], key[2:]) if isinstance(key, tuple) else (key, ())
+        slots = np.arange(n_rows * n_envs).reshape(n_rows, n_envs)[rows_and_envs]
+        found = self._gather(slots.ravel()).reshape(*slots.shape, *shape)
+        return found[(slice(None),) * slots.ndim + rest]
+
+
+def _without_zeros(stack: Frames) -> Frames:
+    """Return the frames of a stack (n_outer, n, n_inner) after the zeros at its front, as bytes."""
+    frames = stack.swapaxes(0, 1).reshape(stack.shape[1], -1)
+    is_frame = frames.any(axis=1)
+    return frames[is_frame.argmax() if is_frame.any() else len(frames) :].copy()
 
 
 class StackLayout:
@@ -256,14 +230,16 @@ class StackLayout:
             frames_first = fits_first and (is_likely or not fits_last)
         if shape[0 if frames_first else -1] % n_stack != 0:
             raise ValueError(f"n_stack={n_stack} must divide the number of channels, got {shape}")
-        self.shape, self.n_stack, self.frames_first = shape, n_stack, frames_first
+        self.shape, self.n_stack, self.n_envs = shape, n_stack, n_envs
+        self.frames_first = frames_first
         self.dtype = np.dtype(space.dtype)
         self.n_bytes = math.prod(shape) * self.dtype.itemsize // n_stack  # of a frame
         n_outer = 1 if frames_first else math.prod(shape[:-1])
         self._stored_row = (n_envs, n_outer, n_stack, self.n_bytes // n_outer)
-        is_shifted = np.full(self._stored_row, 0xFF, dtype=np.uint8)
-        is_shifted[:, :, -1] = 0  # where a next observation has its newest frame
-        self._is_shifted = is_shifted.ravel()[: -self._stored_row[-1]]
+        is_shifted = np.full(self._stored_row[1:], 0xFF, dtype=np.uint8)
+        is_shifted[:, -1] = 0  # where a next observation has its newest frame
+        # Of the bytes of an observation, except those of one frame.
+        self.is_shifted = is_shifted.ravel()[: -self._stored_row[-1]]
 
     def as_stored(self, observations: Any) -> Frames:
         """
@@ -283,179 +259,82 @@ class StackLayout:
         values = values.reshape(-1, self.n_stack, *self.shape[:-1], n_channels)
         return np.moveaxis(values, 1, -2).reshape(-1, *self.shape)
 
-    def fits(self, stacks: Frames, next_stacks: Frames) -> bool:
-        """Return whether next observations hold the newer frames of their observations."""
-        return is_shifted_by_a_frame(stacks.ravel(), next_stacks.ravel(), self._is_shifted)
-
 
 @kernel
-def find_frames(newest: IntArray, previous: IntArray, numbers: IntArray) -> None:
-    """Write the frames of each stack to ``numbers``, the oldest first; -1 for missing frames."""
-    for i in range(len(newest)):
-        frame = newest[i]
-        for k in range(numbers.shape[1] - 1, -1, -1):
-            numbers[i, k] = frame
-            if frame >= 0:
-                frame = previous[frame]
+def link(
+    stacks: Frames,
+    next_stacks: Frames,
+    latest: Frames,
+    is_shifted: Frames,
+    when: tuple[int, int],
+    ages: NDArray[np.uint16],
+    is_linked: NDArray[np.bool_],
+) -> None:
+    """
+    Find out, from all bytes, which frames of a step are in the ring, and write the step's ages.
+
+    :param stacks: Observations, shape (n_envs, n).
+    :param next_stacks: Next observations.
+    :param latest: Next observations of the step before.
+    :param is_shifted: 0 for bytes of the newest frame of a next observation, 255 for others, up to
+        n minus the distance from one frame to the next.
+    :param when: Number of the step; step 0 follows no other. Frames in a stack.
+    :param ages: Of all steps in the ring, shape (n_ring, 2, n_envs).
+    :param is_linked: Set to whether observations equal the latest ones, and whether next
+        observations hold the newer frames of their observations, shape (2, n_envs).
+    """
+    shift, n_ring, (step, n_stack) = stacks.shape[1] - len(is_shifted), len(ages), when
+    for env in range(len(stacks)):
+        before, after, known = stacks[env], next_stacks[env], latest[env]
+        newer = before[shift:]
+        # Without branches, so that processors do many bytes at once.
+        difference, next_difference = np.uint8(0), np.uint8(0)
+        for i in range(len(before)):
+            difference |= before[i] ^ known[i]
+        for i in range(len(is_shifted)):
+            next_difference |= (after[i] ^ newer[i]) & is_shifted[i]
+        is_linked[0, env] = step > 0 and difference == 0
+        is_linked[1, env] = next_difference == 0
+        age = ages[(step - 1) % n_ring, 1, env] if is_linked[0, env] else 0
+        next_age = min(age + 1, n_stack)
+        ages[step % n_ring, 0, env] = age
+        ages[step % n_ring, 1, env] = next_age if is_linked[1, env] else 1
 
 
 @kernel
 def copy_frames(
-    chunk: NDArray[np.uint8], first: int, numbers: IntArray, gathered: NDArray[np.uint8]
-) -> None:
-    """Copy the frames of a chunk, which begins with frame ``first``; write zeros for -1."""
-    for i in range(numbers.shape[0]):
-        for k in range(numbers.shape[1]):
-            position = numbers[i, k] - first
-            target = gathered[i, k]
-            if numbers[i, k] < 0:
-                target[:] = 0
-            elif 0 <= position < len(chunk):
-                source = chunk[position]
-                for byte in range(len(source)):
-                    target[byte] = source[byte]
-
-
-@kernel
-def is_shifted_by_a_frame(
-    stacks: NDArray[np.uint8], next_stacks: NDArray[np.uint8], mask: NDArray[np.uint8]
-) -> bool:
+    frames: Frames,
+    ages: NDArray[np.uint16],
+    slots: IntArray,
+    when: tuple[int, int, int],
+    stacks: Frames,
+    missing: IntArray,
+) -> int:
     """
-    Return whether next observations hold the newer frames of their observations.
+    Copy the frames of stacks that are in the ring, and return how many stacks lack older ones.
 
-    :param stacks: All bytes of the observations, channels last or first.
-    :param next_stacks: All bytes of the next observations.
-    :param mask: 0 for bytes of the newest frame of a next observation, 255 for others. The mask is
-        shorter than the stacks by the distance from one frame to the next.
+    :param frames: The ring, shape (n_ring, n_envs, n_bytes).
+    :param ages: How many frames of each stack are in the ring, shape (n_ring, 2, n_envs).
+    :param when: How many steps were added; rows of the buffer; 1 for next observations, else 0.
+    :param stacks: Filled from the newest frame on, shape (B, n_stack, n_bytes).
+    :param missing: Set to the number of older frames, and to the place in the ring and the
+        environment of the start that has them, shape (B, 3).
     """
-    newer = stacks[len(stacks) - len(mask) :]
-    found = np.uint8(0)
-    for i in range(len(mask)):  # without a branch, so that processors do many bytes at once
-        found |= (next_stacks[i] ^ newer[i]) & mask[i]
-    return bool(found == 0)
-
-
-@kernel
-def choose_free(counters: IntArray, previous: IntArray, chosen: IntArray) -> None:
-    """Write free frames to ``chosen``, first the ones used before; nothing else changes."""
-    frame, unused = counters[FREE], counters[N_USED]
-    for i in range(len(chosen)):
-        if frame >= 0:
-            chosen[i] = frame
-            frame = previous[frame]
-        else:
-            chosen[i] = unused
-            unused += 1
-
-
-@kernel
-def store_row(
-    counters: IntArray,
-    links: tuple[IntArray, IntArray, IntArray],
-    n_stack: int,
-    n_added: int,
-    frees_row: bool,
-    new: tuple[IntArray, IntArray, NDArray[np.bool_]],
-) -> None:
-    """
-    Link the frames that ``choose_free`` has chosen, and free those that only the overwritten row
-    used.
-
-    Everything happens in one call of a kernel, so signals are handled before or after it.
-
-    :param links: ``previous``, ``newest`` and ``following`` of ``FrameStore``.
-    :param frees_row: Whether the overwritten row, if any, still has its frames.
-    :param new: The number of new frames for each environment; these frames; and for each
-        environment whether its frames continue the row before.
-    """
-    previous, newest, following = links
-    n_new, chosen, continues = new
-    n_rows, n_envs = newest.shape
-    row = n_added % n_rows
-    for _ in range(len(chosen)):
-        if counters[FREE] >= 0:
-            counters[FREE] = previous[counters[FREE]]
-        else:
-            counters[N_USED] += 1
-    position = 0
-    for env in range(n_envs):
-        frame = following[row - 1, env] if continues[env] else -1
-        if frees_row and n_added >= n_rows:
-            _free_row(counters, links, n_stack, (row, env), continues[env])
-        for _ in range(n_new[env]):
-            previous[chosen[position]] = frame
-            frame = chosen[position]
-            position += 1
-        newest[row, env] = previous[frame]
-        following[row, env] = frame
-    counters[N_ADDED] = n_added + 1
-
-
-@kernel
-def _free_row(
-    counters: IntArray,
-    links: tuple[IntArray, IntArray, IntArray],
-    n_stack: int,
-    place: tuple[int, int],
-    only_row_continues: bool,
-) -> None:
-    """
-    Free the frames of the oldest transition that the next transition does not use: the oldest frame
-    within an episode, all frames at its end.
-    """
-    previous, newest, following = links
-    row, env = place
-    row_after = (row + 1) % len(newest)
-    frame, is_continued = newest[row, env], only_row_continues
-    if row_after != row:
-        is_continued = newest[row_after, env] == following[row, env]
-    if not is_continued:
-        _free(counters, previous, following[row, env])
-    for k in range(n_stack):
-        if frame < 0:
-            break
-        frame_before = previous[frame]
-        if not is_continued or k == n_stack - 1:
-            _free(counters, previous, frame)
-        frame = frame_before
-
-
-@kernel
-def _free(counters: IntArray, previous: IntArray, frame: int) -> None:
-    previous[frame] = counters[FREE]
-    counters[FREE] = frame
-
-
-@kernel
-def find_free(
-    counters: IntArray,
-    previous: IntArray,
-    newest: IntArray,
-    following: IntArray,
-    n_stack: int,
-    n_added: int,
-) -> None:
-    """List the frames that no stored row uses, except for the row that is overwritten next."""
-    n_rows = len(newest)
-    is_used = np.zeros(counters[N_USED], dtype=np.bool_)
-    for row in range(min(n_added, n_rows)):
-        if row != n_added % n_rows:
-            for env in range(newest.shape[1]):
-                is_used[following[row, env]] = True
-                _mark(is_used, previous, newest[row, env], n_stack)
-    while counters[N_USED] > 0 and not is_used[counters[N_USED] - 1]:
-        counters[N_USED] -= 1
-    counters[FREE] = -1
-    for frame in range(counters[N_USED] - 1, -1, -1):
-        if not is_used[frame]:
-            _free(counters, previous, frame)
-    counters[N_ADDED] = n_added
-
-
-@kernel
-def _mark(is_used: NDArray[np.bool_], previous: IntArray, frame: int, n_stack: int) -> None:
-    for _ in range(n_stack):
-        if frame < 0:
-            break
-        is_used[frame] = True
-        frame = previous[frame]
+    n_ring, n_envs, n_bytes = frames.shape
+    n_added, n_rows, later = when
+    n_stack, n_incomplete = stacks.shape[1], 0
+    for i in range(len(slots)):
+        row, env = slots[i] // n_envs, slots[i] % n_envs
+        after = (
+            n_added - (n_added - 1 - row) % n_rows - 1 + later
+        )  # the step after the newest frame
+        age = min(ages[(after - later) % n_ring, later, env], n_stack)
+        place = (after - age) % n_ring
+        missing[i, 0], missing[i, 1], missing[i, 2] = n_stack - age, place, env
+        n_incomplete += age < n_stack
+        for k in range(n_stack - age, n_stack):
+            source, target = frames[place, env], stacks[i, k]
+            for byte in range(n_bytes):
+                target[byte] = source[byte]
+            place = place + 1 if place + 1 < n_ring else 0
+    return n_incomplete

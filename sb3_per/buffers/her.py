@@ -15,12 +15,11 @@ from stable_baselines3.her.goal_selection_strategy import (
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 from typing_extensions import Unpack
 
-from sb3_per._utils import require_one_of, require_whole
+from sb3_per._utils import fill, require_one_of, require_whole
 from sb3_per.buffers.prioritized import (
     PrioritizedDictReplayBuffer,
     PrioritizedReplayBufferSamples,
 )
-from sb3_per.buffers.storage import fill
 from sb3_per.options import ReplayBufferKwargs
 from sb3_per.prioritization.sampler import SampledBatch
 from sb3_per.prioritization.sum_tree import IntArray

@@ -25,7 +25,7 @@ from typing_extensions import Unpack
 
 from sb3_per._utils import require_number, require_whole
 from sb3_per.buffers.sources import as_stored, joined, transitions_of
-from sb3_per.buffers.storage import SlotReplayBuffer
+from sb3_per.buffers.storage import SlotReplayBuffer, as_text
 from sb3_per.options import (
     OPTION_NAMES,
     PrioritizationOptions,
@@ -77,8 +77,9 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         ``optimize_memory_usage``.
     :param gamma: Discount factor of the n-step return, in [0, 1].
     :param n_stack: Frames in an observation that ``VecFrameStack`` has stacked: each frame is
-        stored once instead of up to ``2 * n_stack`` times, and batches are the same. Other
-        observations raise a ``ValueError`` in ``add``. Not with ``optimize_memory_usage``.
+        stored once instead of up to ``2 * n_stack`` times, and batches are the same. An algorithm
+        does so by default (None) if its environments are a ``VecFrameStack`` of images; 1 turns it
+        off. A buffer on its own does so only with a number. Not with ``optimize_memory_usage``.
     :param frames_first: Whether these frames are stacked on the first axis (True) or the last one;
         None to decide by the space. An algorithm passes the axis that its ``VecFrameStack`` uses.
     :param storage_dir: Keep observations in files of this folder, for buffers larger than memory.
@@ -188,9 +189,11 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
 
     def __repr__(self) -> str:
         name = getattr(self.options.prioritization, "__name__", self.options.prioritization)
+        frames = f"n_stack={self.n_stack} (frames stored once), " if self.n_stack > 1 else ""
         return (
             f"{type(self).__name__}({len(self)} of {self.n_slots} transitions, "
-            f"prioritization={name}, alpha={self.alpha:g}, beta={self.beta:g})"
+            f"{as_text(self.nbytes)}, {frames}prioritization={name}, alpha={self.alpha:g}, "
+            f"beta={self.beta:g})"
         )
 
     @property
@@ -270,7 +273,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         Store demonstrations, which are never overwritten: they own the first rows of the buffer.
 
         How often they are sampled depends on their priorities, like all transitions, and on
-        ``demonstration_share`` and ``demonstration_bonus``.
+        ``demonstration_share`` and ``demonstration_bonus``. With ``n_stack``, whole observations
+        are stored from now on.
 
         :param sources: Each one is a dict of arrays (``observations``, ``actions``, ``rewards``,
             ``next_observations``, ``terminations``, ``truncations``; with ``info_keys`` also
@@ -279,14 +283,11 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             the algorithm stores them: scaled to [-1, 1] for continuous ones (``add_demonstrations``
             of a model scales them).
         :raises ValueError: before anything has changed, for arrays that do not fit the spaces, a
-            buffer that holds transitions, and hindsight replay, frames stored once
-            (``n_stack``) and ``optimize_memory_usage``.
+            buffer that holds transitions, and hindsight replay and ``optimize_memory_usage``.
         """
-        is_hindsight = isinstance(self, HerReplayBuffer)
-        if self.n_stack > 1 or self.optimize_memory_usage or is_hindsight:
+        if self.optimize_memory_usage or isinstance(self, HerReplayBuffer):
             raise ValueError(
-                "demonstrations do not work with n_stack, optimize_memory_usage and hindsight "
-                "replay"
+                "demonstrations do not work with optimize_memory_usage and hindsight replay"
             )
         if self.size() > 0:
             raise ValueError(

@@ -132,8 +132,8 @@ def transitions_of(source: Any) -> Transitions:
 
 def _of_buffer(buffer: ReplayBuffer) -> Transitions:
     """Return the transitions of SB3's buffer, one environment after the other."""
-    if isinstance(buffer, SlotReplayBuffer) and (buffer.n_stack > 1 or buffer.n_demonstration_rows):
-        raise ValueError("a buffer with n_stack or with demonstrations cannot be a source")
+    if isinstance(buffer, SlotReplayBuffer) and buffer.n_demonstration_rows:
+        raise ValueError("a buffer with demonstrations cannot be a source")
     rows, next_observations, next_rows = rows_in_order(buffer)
     ends = buffer.timeouts[rows] > 0
     is_done = buffer.dones[rows] > 0

@@ -19,8 +19,8 @@ from stable_baselines3.common.preprocessing import get_obs_shape
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from stable_baselines3.common.vec_env import VecNormalize
 
-from sb3_per._utils import require_number, require_whole
-from sb3_per.buffers.frames import FrameStore
+from sb3_per._utils import fill, require_number, require_whole
+from sb3_per.buffers.frames import FrameStore, StackedRows, StackLayout
 from sb3_per.prioritization.sum_tree import IntArray
 
 try:
@@ -34,6 +34,12 @@ CPU = th.device("cpu")
 # The arrays in which SB3 keeps transitions.
 STORAGE = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
 
+# What makes a buffer fit into memory.
+HINT = (
+    "A smaller buffer_size helps; n_stack, which stores the frames of stacked images once; and "
+    "storage_dir, which keeps observations in files"
+)
+
 
 class SlotReplayBuffer(ReplayBuffer):
     """
@@ -46,7 +52,7 @@ class SlotReplayBuffer(ReplayBuffer):
     ``PrioritizedReplayBuffer`` explains the arguments.
     """
 
-    frames: FrameStore | None = None
+    frames: FrameStore | None  # None for whole observations
     # The first rows hold demonstrations, which are never overwritten.
     n_demonstration_rows = 0
 
@@ -62,12 +68,13 @@ class SlotReplayBuffer(ReplayBuffer):
         *,
         n_steps: int = 1,
         gamma: float = 0.99,
-        n_stack: int = 1,
+        n_stack: int | None = None,
         frames_first: bool | None = None,
         storage_dir: str | os.PathLike[str] | None = None,
         info_keys: Sequence[str] = (),
     ) -> None:
         require_whole("buffer_size", buffer_size)
+        n_stack = 1 if n_stack is None else n_stack  # an algorithm decides by its environments
         for name, value in {"n_steps": n_steps, "n_stack": n_stack}.items():
             require_whole(name, value)
             if value > 1 and optimize_memory_usage:
@@ -100,18 +107,14 @@ class SlotReplayBuffer(ReplayBuffer):
         self.observation_space = observation_space
         self.obs_shape = get_obs_shape(observation_space)  # type: ignore[assignment]  # of SB3
         if self.n_stack > 1:
-            self.frames = FrameStore(
-                self.buffer_size,
-                self.n_envs,
-                observation_space,
-                self.n_stack,
-                self.frames_first,
-                np.zeros if self.storage_dir is None else FileArrays(self.storage_dir),
-            )
-            if self.storage_dir is None:
-                warn_if_too_large(self.frames.chunks[0].nbytes)
+            self._frame_layout()  # raises ValueError now, not at the first transition
+        else:
+            self.frames = None
         del self.observations  # SB3's, which is empty
         vars(self).pop("next_observations", None)
+
+    def _frame_layout(self) -> StackLayout:
+        return StackLayout(self.observation_space, self.n_stack, self.n_envs, self.frames_first)
 
     def __getattr__(self, name: str) -> Any:
         """
@@ -121,28 +124,59 @@ class SlotReplayBuffer(ReplayBuffer):
         """
         if name not in self._stores_of_observations():
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        zeros: Callable[..., NDArray[Any]] = np.zeros
-        if self.storage_dir is not None:
-            zeros = FileArrays(self.storage_dir)
-        space, sizes = self.observation_space, (self.buffer_size, self.n_envs)
-        parts: Any = space.spaces if isinstance(space, spaces.Dict) else {None: space}
-        n_bytes = 0
-        for store in self._stores_of_observations():
-            arrays = {
-                key: zeros((*sizes, *get_obs_shape(part)), part.dtype)
-                for key, part in parts.items()
-            }
-            n_bytes += sum(array.nbytes for array in arrays.values())
-            setattr(self, store, arrays if isinstance(space, spaces.Dict) else arrays[None])
+        try:
+            vars(self).update(self._made_stores())
+        except MemoryError as error:
+            n_bytes = as_text(self._bytes_of_observations())
+            raise MemoryError(f"the replay buffer needs {n_bytes}. {HINT}") from error
         if self.storage_dir is None:
-            warn_if_too_large(n_bytes)
+            warn_if_too_large(self._bytes_of_observations())
         return vars(self)[name]
 
     def _stores_of_observations(self) -> tuple[str, ...]:
         """Return the names of the arrays of observations, (n_rows, n_envs, ...) each."""
-        if vars(self).get("obs_shape") is None or self.frames is not None:
-            return ()  # not made yet, or frames are stored once
+        if vars(self).get("obs_shape") is None:
+            return ()  # not made yet
+        if self.n_stack > 1:
+            return ("frames", *STORAGE[:2])
         return STORAGE[:1] if self.optimize_memory_usage else STORAGE[:2]
+
+    def _made_stores(self) -> dict[str, Any]:
+        """Return new arrays of observations by name."""
+        zeros: Callable[..., NDArray[Any]] = np.zeros
+        if self.storage_dir is not None:
+            zeros = FileArrays(self.storage_dir)
+        space, sizes = self.observation_space, (self.buffer_size, self.n_envs)
+        if self.n_stack > 1:
+            frames = FrameStore(self.buffer_size, self._frame_layout(), zeros)
+            shape = (*sizes, *frames.layout.shape)
+            gather = (frames.observations, frames.next_observations)
+            rows = [StackedRows(function, shape) for function in gather]
+            return dict(zip(self._stores_of_observations(), (frames, *rows), strict=True))
+        made: dict[str, Any] = {}
+        for store in self._stores_of_observations():
+            arrays = {
+                key: zeros((*sizes, *get_obs_shape(part)), part.dtype)
+                for key, part in _parts_of(space).items()
+            }
+            made[store] = arrays if isinstance(space, spaces.Dict) else arrays[None]
+        return made
+
+    def _bytes_of_observations(self) -> int:
+        parts = _parts_of(self.observation_space).values()
+        of_slot: int = sum(math.prod(get_obs_shape(part)) * part.dtype.itemsize for part in parts)
+        n_bytes = self.n_slots * of_slot
+        if self.n_stack > 1:
+            return n_bytes // self.n_stack
+        return n_bytes * len(self._stores_of_observations())
+
+    @property
+    def nbytes(self) -> int:
+        """Return how many bytes the transitions of a full buffer take, in memory or in files."""
+        arrays = [self.actions, self.rewards, self.dones, self.timeouts, *self.info_arrays.values()]
+        frames = vars(self).get("frames")
+        n_bytes = self._bytes_of_observations() if frames is None else frames.nbytes
+        return int(n_bytes) + sum(array.nbytes for array in arrays)
 
     @property
     def n_slots(self) -> int:
@@ -186,6 +220,7 @@ class SlotReplayBuffer(ReplayBuffer):
             "n_envs": self.n_envs,
             "optimize_memory_usage": self.optimize_memory_usage,
             "n_stack": self.n_stack,
+            "frames_first": self.n_stack > 1 and self._frame_layout().frames_first,
             "info_keys": [*self.info_keys],
             "hindsight replay": False,
         }
@@ -194,8 +229,8 @@ class SlotReplayBuffer(ReplayBuffer):
         """Return views of the rows that are used, by name; in dicts for Dict observations."""
         # Memory-optimised storage holds the last next observation in the row at the write head.
         n_rows = min(self.size() + self.optimize_memory_usage, self.buffer_size)
-        names = (*self._stores_of_observations(), *STORAGE[2:])
-        stores = {**{name: getattr(self, name) for name in names}, "infos": infos}
+        names = () if self.n_stack > 1 else self._stores_of_observations()
+        stores = {**{name: getattr(self, name) for name in (*names, *STORAGE[2:])}, "infos": infos}
         return {name: _first_rows(store, n_rows) for name, store in stores.items()}
 
     def _require_fitting(self, state: Mapping[str, Any]) -> None:
@@ -247,7 +282,7 @@ class SlotReplayBuffer(ReplayBuffer):
         if values:
             self.make_info_arrays(values)
         if self.frames is not None:
-            self.frames.add(row, self.full, obs, next_obs)
+            self.frames.add(row, obs, next_obs)
         else:
             self._put(self.observations, row, obs)
             if self.optimize_memory_usage:
@@ -286,6 +321,10 @@ class SlotReplayBuffer(ReplayBuffer):
         :param transitions: ``STORAGE`` and ``infos``, as they are stored, (n, ...) each.
         """
         n = len(transitions["rewards"])
+        if self.n_stack > 1:  # frames are in a ring, in which nothing stays
+            for name in self._stores_of_observations():
+                vars(self).pop(name, None)
+            self.n_stack, self.frames_first, self.frames = 1, None, None
         self.make_info_arrays(transitions["infos"])
         stores = {name: getattr(self, name) for name in STORAGE} | {"infos": self.info_arrays}
         start = 0
@@ -467,11 +506,18 @@ def warn_if_too_large(n_bytes: int) -> None:
     free = n_bytes if psutil is None else psutil.virtual_memory().available
     if n_bytes > free:
         warnings.warn(
-            f"this system does not seem to have enough memory for the replay buffer: it needs "
-            f"{n_bytes / 1e9:.2f} GB when it is full, and {free / 1e9:.2f} GB are free. n_stack "
-            "stores the frames of stacked images once, and storage_dir keeps observations in files",
+            "this system does not seem to have enough memory for the replay buffer: it needs "
+            f"{as_text(n_bytes)} when it is full, and {as_text(free)} are free. {HINT}",
             stacklevel=4,
         )
+
+
+def as_text(n_bytes: int) -> str:
+    """Return a number of bytes with a unit that fits."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6)):
+        if n_bytes >= size:
+            return f"{n_bytes / size:.1f} {unit}"
+    return f"{n_bytes / 1e3:.1f} kB"
 
 
 class Windows(NamedTuple):
@@ -551,24 +597,6 @@ def _first_rows(store: Any, n_rows: int) -> Any:
     return store[:n_rows]
 
 
-def fill(targets: Any, sources: Any, name: str = "arrays") -> None:
-    """
-    Fill arrays, in dicts of dicts, from others; from arrays in a file without a copy.
-
-    :raises ValueError: for an array of another shape or type.
-    """
-    if isinstance(targets, dict):
-        for key, target in targets.items():
-            fill(target, sources[key], key)
-    elif (targets.shape, targets.dtype) != (sources.shape, sources.dtype):
-        rule = f"{name} must be {targets.dtype} of shape {targets.shape}"
-        raise ValueError(f"{rule}, got {sources.dtype} of {sources.shape}")
-    elif isinstance(sources, np.ndarray):
-        targets[...] = sources
-    else:
-        sources.read_into(targets)
-
-
 def info_values(infos: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> dict[str, Any]:
     """
     Return the values of some keys of the infos of all environments, (n_envs, ...) each.
@@ -588,6 +616,11 @@ def _put_column(store: Any, values: Any, env: int, chosen: slice) -> None:
             _put_column(part, values[key], env, chosen)
     else:
         store[: chosen.stop - chosen.start, env] = values[chosen]
+
+
+def _parts_of(space: spaces.Space[Any]) -> dict[Any, Any]:
+    """Return the spaces of Dict observations by key, or the only one."""
+    return space.spaces if isinstance(space, spaces.Dict) else {None: space}
 
 
 def _row(store: Any, row: int) -> Any:

@@ -356,11 +356,9 @@ def test_demonstrations_come_first_and_in_one_call():
 
 
 def test_buffers_that_cannot_hold_demonstrations_refuse_them():
-    image = spaces.Box(0, 255, (8, 8, 4), np.uint8)
     goals = spaces.Dict(dict.fromkeys(["observation", "achieved_goal", "desired_goal"], BOX))
     for buffer in (
         PrioritizedHerReplayBuffer(12, goals, TWO_ACTIONS, None),
-        make(space=image, n_stack=4),
         make(optimize_memory_usage=True, handle_timeout_termination=False),
     ):
         with pytest.raises(ValueError, match="demonstrations do not work with"):

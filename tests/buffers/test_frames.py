@@ -13,12 +13,19 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stable_baselines3.common.callbacks import StopTrainingOnMaxEpisodes
-from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
-from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
+from stable_baselines3.common.vec_env import (
+    DummyVecEnv,
+    VecEnvWrapper,
+    VecFrameStack,
+    VecMonitor,
+    VecNormalize,
+    VecTransposeImage,
+)
 from stable_baselines3.common.vec_env.stacked_observations import StackedObservations
 
 from sb3_per import PERDQN, PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
+from sb3_per.buffers.frames import FrameStore
 
 pytestmark = pytest.mark.filterwarnings("ignore:10 batches were sampled")
 
@@ -97,22 +104,7 @@ def assert_all_equal(ours, plain):
         assert found is other is None or (found.dtype, found.shape) == (other.dtype, other.shape)
 
 
-def assert_frames_are_kept(buffer):
-    """No frame is both free and in use, none is lost, and none is listed twice."""
-    store, n_stored_rows = buffer.frames, buffer.size()
-    if store.counters[2] != buffer.pos + buffer.full * buffer.buffer_size:
-        return  # after `reset`, the next `add` makes the list
-    used = set(store.following[:n_stored_rows].ravel().tolist())
-    for frame in store.newest[:n_stored_rows].ravel().tolist():
-        for _ in range(store.n_stack):
-            if frame >= 0:
-                used.add(frame)
-                frame = store.previous[frame]
-    free, frame = [], store.counters[0]
-    while frame >= 0:
-        free.append(int(frame))
-        frame = store.previous[frame]
-    assert sorted([*used, *free]) == list(range(store.n_frames))
+HAPPENINGS = ["extend", "sample", "reset", "restart", "elsewhere", "pickle", "file"]
 
 
 @settings(max_examples=100)
@@ -136,7 +128,7 @@ def assert_frames_are_kept(buffer):
         }
     ),
     happenings=st.lists(
-        st.sampled_from(["add", "add", "add", "extend", "sample", "reset", "restart", "pickle"]),
+        st.sampled_from([*["add"] * 3, *HAPPENINGS]),
         min_size=8,
         max_size=25,
     ),
@@ -151,7 +143,6 @@ def test_batches_equal_those_of_a_buffer_that_stores_whole_observations(
     for happening in ["add", *happenings]:
         ours = happen(happening, player, ours, plain)
         assert_all_equal(ours, plain)
-        assert_frames_are_kept(ours)
 
 
 def happen(happening, player, ours, plain):
@@ -172,9 +163,41 @@ def happen(happening, player, ours, plain):
         plain.reset()
     elif happening == "restart":  # no episode ends, as when `learn` is called again
         player.reset()
-    elif happening == "pickle":
-        ours = pickle.loads(pickle.dumps(ours))
-    return ours
+    elif happening == "elsewhere":  # as when the model's environments were used for an evaluation
+        before, *_ = player.step()
+        _, *others = player.step()
+        ours.add(before, *others)
+        plain.add(before, *others)
+    return COPIES.get(happening, lambda buffer: buffer)(ours)
+
+
+def from_arrays(buffer):
+    """Store frames in other arrays, as a file does."""
+    before, n_rows = buffer.frames, buffer.size()
+    buffer.frames = after = FrameStore(buffer.buffer_size, before.layout)
+    after.load_state_dict(before.state_dict(n_rows), n_rows)
+    return buffer
+
+
+COPIES = {"pickle": lambda buffer: pickle.loads(pickle.dumps(buffer)), "file": from_arrays}
+
+
+def test_observations_can_be_read_like_an_array():
+    player = Player(n_envs=3)
+    ours, plain = make(player, 7, n_stack=4), make(player, 7)
+    add(player, 9, ours, plain)
+
+    for key in (
+        3,
+        -1,
+        slice(2, 5),
+        [0, 6, 2],
+        (1, 2),
+        (np.array([1, 2]), np.array([0, 2]), slice(3)),
+    ):
+        for name in ("observations", "next_observations"):
+            assert np.array_equal(getattr(ours, name)[key], getattr(plain, name)[key])
+    assert ours.observations.shape == plain.observations.shape
 
 
 # On which axis frames are stacked
@@ -191,7 +214,7 @@ def happen(happening, player, ours, plain):
         ((8, 3), np.float32, True),
     ],
 )
-def test_axis_of_the_frames_follows_from_the_space(shape, dtype, is_first):
+def test_the_axis_of_the_frames_follows_from_the_space(shape, dtype, is_first):
     space = spaces.Box(0, 255, shape, dtype)
     buffer = PrioritizedReplayBuffer(9, space, TWO_ACTIONS, "cpu", n_stack=4)
 
@@ -199,56 +222,75 @@ def test_axis_of_the_frames_follows_from_the_space(shape, dtype, is_first):
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_frames_on_another_axis_are_refused_with_the_option(first):
+def test_frames_on_another_axis_cause_a_warning(first):
     player = Player("row", first=first)
-    buffer = make(player, 30, n_stack=4, frames_first=not first)
+    ours, plain = make(player, 30, n_stack=4, frames_first=not first), make(player, 30)
 
-    with pytest.raises(ValueError, match=f"set frames_first={first}"):
-        add(player, 9, buffer)
+    with pytest.warns(UserWarning, match=f"frames_first={first}") as warnings:
+        add(player, 50, ours, plain)
+
+    assert len(warnings) == 1
+    assert warnings[0].filename == __file__
+    assert_all_equal(ours, plain)
 
 
 # Memory
 
 
-def test_frame_is_stored_once():
-    player = Player(ends_in=10**9)
-    buffer = make(player, 100, n_stack=4)
+@pytest.mark.parametrize("ends_in", [10**9, 50, 1])
+def test_frame_is_stored_once(ends_in):
+    player = Player(ends_in=ends_in)
+    ours, plain = make(player, 100, n_stack=4), make(player, 100)
 
-    add(player, 1000, buffer)
+    for _ in range(20):
+        add(player, 50, ours, plain)
 
-    # For each environment: a frame of each step, the last one, and three before the oldest.
-    assert buffer.frames.n_frames <= 2 * (100 + 1 + 3 + 1)
+        # The oldest transition needs four frames that are older.
+        n_episodes = plain.dones.sum() + (4 if ends_in == 1 else 1) * 2
+        n_frames, a_frame = 2 * (100 + 4) + n_episodes, 5 * 4
+        assert ours.frames.nbytes <= n_frames * a_frame + 2 * (100 + 4) * 4
+        assert_all_equal(ours, plain)
 
 
-def test_short_episodes_lose_nothing():
-    player = Player(n_envs=1, ends_in=1)
-    ours, plain = make(player, 200, n_stack=4), make(player, 200)
+def test_repr_shows_frames_and_bytes():
+    space = spaces.Box(0, 255, (4, 84, 84), np.uint8)
+    buffer = PrioritizedReplayBuffer(1_000_000, space, TWO_ACTIONS, "cpu", n_stack=4)
 
-    add(player, 500, ours, plain)
-
-    assert_all_equal(ours, plain)
-    assert ours.frames.n_frames <= 2 * (200 + 1)
+    assert "1000000 transitions, 7.1 GB, n_stack=4" in repr(buffer)
 
 
 # Errors
 
 
-@pytest.mark.parametrize("first", [False, True])
-def test_observation_that_is_no_stack_changes_nothing(first):
-    player = Player(first=first)
-    buffer = make(player, 10, n_stack=4, frames_first=first)
+def test_buffer_that_is_too_large_says_what_helps(monkeypatch):
+    def zeros(*args, **kwargs):
+        raise MemoryError("Unable to allocate")
+
+    player = Player()
+    for options, needed in (({}, "1.6 kB"), ({"n_stack": 4}, "0.2 kB")):
+        buffer = make(player, 5, **options)
+        with monkeypatch.context() as patch:
+            patch.setattr(np, "zeros", zeros)
+            with pytest.raises(MemoryError, match=needed) as error:
+                add(player, 1, buffer)
+        for name in ("buffer_size", "n_stack", "storage_dir"):
+            assert name in str(error.value)
+
+
+def test_observations_of_another_shape_change_nothing():
+    player = Player()
+    buffer = make(player, 10, n_stack=4)
     add(player, 5, buffer)
     before = pickle.dumps(buffer)
     observations, then, *rest = player.step()
-    then[1].flat[0] += 1  # one pixel of one frame
 
-    with pytest.raises(ValueError, match="n_stack"):
-        buffer.add(observations, then, *rest)
+    with pytest.raises(ValueError, match="reshape"):
+        buffer.add(observations, then[:1], *rest)
 
     assert pickle.dumps(buffer) == before
 
 
-def test_add_may_be_repeated_after_it_failed():
+def test_an_add_may_be_repeated_after_it_failed():
     player = Player(n_stack=3)
     ours, plain = make(player, 7, n_stack=3), make(player, 7)
 
@@ -261,7 +303,6 @@ def test_add_may_be_repeated_after_it_failed():
         ours.add(*transition)
         plain.add(*transition)
         assert_all_equal(ours, plain)
-        assert_frames_are_kept(ours)
 
 
 def test_spaces_without_stacks_are_refused():
@@ -297,68 +338,136 @@ class FloatImages(ThroughPixels):
     observation_space = spaces.Box(0, 1, (4, 6, 8), np.float32)
 
 
-def train(env_kind, n_stack, order):
-    env = VecFrameStack(DummyVecEnv([env_kind] * 2), 4, order)
-    for one in env.unwrapped.envs:
+class Vectors(ThroughPixels):
+    observation_space = spaces.Box(-1, 1, (3,), np.float32)
+
+
+class Flipped(VecEnvWrapper):
+    """Changes the frames of a stack in every step, so that they are not the same any more."""
+
+    def reset(self):
+        return self.venv.reset()
+
+    def step_wait(self):
+        observations, *rest = self.venv.step_wait()
+        return 255 - observations, *rest
+
+
+def stacked(env_kind=ThroughPixels, order=None):
+    env = DummyVecEnv([env_kind] * 2)
+    for one in env.envs:
         one.observation_space = deepcopy(one.observation_space)
         one.observation_space.seed(0)
-    cnn = {"features_extractor_kwargs": {"features_dim": 8}}
-    model = PERDQN(
-        "MlpPolicy" if order else "CnnPolicy",
-        env,
-        buffer_size=60,
-        learning_starts=20,
-        batch_size=8,
-        seed=0,
-        device="cpu",
-        policy_kwargs={} if order else cnn,
-        replay_buffer_kwargs={"n_stack": n_stack},
-    )
-    return model.learn(60).learn(60, reset_num_timesteps=False)
+    return VecFrameStack(env, 4, order)
 
 
-@pytest.mark.parametrize(
-    ("env_kind", "order"), [(ThroughPixels, None), (FloatImages, "first"), (FloatImages, "last")]
-)
-def test_perdqn_learns_the_same_with_the_option(env_kind, order):
-    ours, plain = (train(env_kind, n_stack, order) for n_stack in (4, 1))
+def make_model(env, policy="CnnPolicy", **kwargs):
+    sizes = {"buffer_size": 60, "learning_starts": 20, "batch_size": 8, "seed": 0, "device": "cpu"}
+    if policy == "CnnPolicy":
+        sizes["policy_kwargs"] = {"features_extractor_kwargs": {"features_dim": 8}}
+    options = kwargs.pop("options", {})
+    return PERDQN(policy, env, replay_buffer_kwargs=options, **sizes, **kwargs)
 
-    assert ours.replay_buffer.frames is not None
+
+def assert_same_training(ours, plain):
+    assert ours.replay_buffer.n_stack == 4
+    assert plain.replay_buffer.n_stack == 1
     assert_all_equal(ours.replay_buffer, plain.replay_buffer)
     for found, other in zip(ours.policy.parameters(), plain.policy.parameters(), strict=True):
         assert th.equal(found, other)
 
 
-def cart_pole():
-    env = VecFrameStack(make_vec_env("CartPole-v1"), 4)
-    options = {"buffer_size": 500, "learning_starts": 10, "seed": 0, "device": "cpu"}
-    return PERDQN("MlpPolicy", env, **options, replay_buffer_kwargs={"n_stack": 4})
+@pytest.mark.parametrize(
+    ("env_kind", "order", "n_stack"),
+    [(ThroughPixels, None, None), (FloatImages, "first", 4), (FloatImages, "last", 4)],
+)
+def test_perdqn_learns_the_same_as_with_whole_observations(env_kind, order, n_stack):
+    models = []
+    for n in (n_stack, 1):
+        policy = "MlpPolicy" if order else "CnnPolicy"
+        model = make_model(stacked(env_kind, order), policy, options={"n_stack": n})
+        models.append(model.learn(60).learn(60, reset_num_timesteps=False))
+
+    assert_same_training(*models)
 
 
-def test_training_goes_on_after_a_callback_has_stopped_it():
-    model = cart_pole().learn(1000, callback=StopTrainingOnMaxEpisodes(3))
+@pytest.mark.parametrize("use", ["evaluation", "stop", "other environments", "normalization"])
+def test_perdqn_learns_the_same_after_an_interruption(use):
+    models = []
+    for n_stack in (None, 1):
+        env = stacked()
+        if use == "normalization":
+            env = VecNormalize(env)
+        model = make_model(env, "MlpPolicy", options={"n_stack": n_stack})
+        if use == "stop":
+            model.learn(1000, callback=StopTrainingOnMaxEpisodes(3))
+        else:
+            model.learn(61)
+        if use == "evaluation":
+            evaluate_policy(model, model.get_env(), n_eval_episodes=1, warn=False)
+        elif use == "other environments":
+            env = Flipped(stacked())
+            env.seed(0)
+            model.set_env(env)
+        models.append(model.learn(30, reset_num_timesteps=False))
 
-    model.learn(50, reset_num_timesteps=False)
-
-    assert model.replay_buffer.size() == model.num_timesteps - 1  # SB3 drops the step of the stop
+    assert_same_training(*models)
 
 
-def test_set_env_helps_after_environments_were_used_elsewhere():
-    model = cart_pole().learn(103)
-    evaluate_policy(model, model.get_env(), n_eval_episodes=1)
-    with pytest.raises(ValueError, match="set_env"):
-        model.learn(50, reset_num_timesteps=False)
-
-    model.set_env(model.get_env())
-
-    model.learn(50, reset_num_timesteps=False)
+WHOLE = {"handle_timeout_termination": False}
 
 
-def test_normalized_observations_are_refused_before_training():
-    model = cart_pole()
-    env = model.get_env()
+class OwnBuffer(PrioritizedReplayBuffer):
+    """A user's class may know nothing about frames."""
 
-    with pytest.raises(ValueError, match="norm_obs"):
-        model.set_env(VecNormalize(VecFrameStack(make_vec_env("CartPole-v1"), 4)))
 
-    assert model.get_env() is env
+@pytest.mark.parametrize(
+    ("wrap", "kwargs", "n_stack", "said"),
+    [
+        (VecMonitor, {}, 4, "frames once"),
+        (lambda env: VecNormalize(env, norm_obs=False), {}, 4, "frames once"),
+        (VecTransposeImage, {}, 4, "frames once"),
+        (Flipped, {}, 1, "because of Flipped"),
+        (Flipped, {"options": {"n_stack": 4}}, 4, ""),
+        (VecMonitor, {"options": {"n_stack": 1}}, 1, ""),
+        (VecMonitor, {"optimize_memory_usage": True, "options": WHOLE}, 1, "optimize_memory_usage"),
+        (VecMonitor, {"replay_buffer_class": OwnBuffer}, 1, "OwnBuffer"),
+    ],
+)
+def test_frames_are_stored_once_by_default(wrap, kwargs, n_stack, said, capsys):
+    model = make_model(wrap(stacked()), verbose=1, **kwargs)
+
+    assert model.replay_buffer.n_stack == n_stack
+    assert model.replay_buffer_kwargs.get("n_stack", 1) == n_stack
+    lines = [line for line in capsys.readouterr().out.splitlines() if "Storing" in line]
+    assert [said in line for line in lines] == ([True] if said else [])
+
+
+@pytest.mark.parametrize("env", [lambda: stacked(Vectors), lambda: DummyVecEnv([ThroughPixels])])
+def test_other_observations_are_stored_whole(env, capsys):
+    model = make_model(env(), "MlpPolicy", verbose=1)
+
+    assert model.replay_buffer.n_stack == 1
+    assert "Storing" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("wrap", [None, lambda env: env, Flipped])
+def test_loaded_model_stores_frames_as_before(wrap, tmp_path):
+    make_model(stacked()).save(tmp_path / "model")
+
+    model = PERDQN.load(tmp_path / "model", None if wrap is None else wrap(stacked()))
+    assert model.replay_buffer.n_stack == 4
+    model.set_env(stacked())
+    model.learn(30)
+
+
+def test_demonstrations_are_stored_whole():
+    expert, models = make_model(stacked()).learn(20).replay_buffer, []
+    for n_stack in (None, 1):
+        model = make_model(stacked(), options={"n_stack": n_stack})
+        model.add_demonstrations(expert)
+        models.append(model.learn(40))
+
+    assert [model.replay_buffer_kwargs["n_stack"] for model in models] == [1, 1]
+    assert models[0].replay_buffer.n_demonstrations == len(expert)
+    assert_all_equal(*(model.replay_buffer for model in models))

@@ -180,8 +180,10 @@ def test_arguments_make_the_same_buffer_again():
 def test_repr_shows_size_prioritization_alpha_and_beta():
     text = repr(make(5, size=10, n_envs=2, prioritization="rank", alpha=0.7, beta=(0.3, 1.0)))
 
+    # A transition: two observations of 8 bytes, an action of 8, and three numbers of 4.
     assert text == (
-        "PrioritizedReplayBuffer(10 of 10 transitions, prioritization=rank, alpha=0.7, beta=0.3)"
+        "PrioritizedReplayBuffer(10 of 10 transitions, 0.4 kB, prioritization=rank, alpha=0.7, "
+        "beta=0.3)"
     )
     assert "prioritization=Newest" in repr(make(prioritization=Newest))
 

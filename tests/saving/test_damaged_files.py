@@ -119,10 +119,9 @@ def plus(number):
         ("rank", PRIORITIES, entry(np.nan)),
         ("rank", PRIORITIES, entry(0.0)),
         ("rank", PRIORITIES, entry(1e300)),
-        ("frames", "frames/newest", plus(1000)),
-        ("frames", "frames/following", entry(-1)),
-        ("frames", "frames/previous", entry(1000)),
-        ("frames", "frames/previous", entry(-2)),
+        ("frames", "frames/starts", entry(1000)),
+        ("frames", "frames/starts", entry(-1)),
+        ("frames", "frames/ages", lambda array: array[:-1]),
     ],
 )
 def test_numbers_out_of_range_never_reach_a_kernel(kind, name, change, file, tmp_path):
