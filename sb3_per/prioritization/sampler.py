@@ -22,7 +22,14 @@ from sb3_per.options import LARGEST_TD_ERROR, PrioritizationOptions
 from sb3_per.prioritization.base import Prioritization, stored_array, without_zeros_at_end
 from sb3_per.prioritization.proportional import LossAdjusted, Proportional
 from sb3_per.prioritization.rank_based import RankBased
-from sb3_per.prioritization.sum_tree import FloatArray, IntArray, SamplingScheme, sample_leaves
+from sb3_per.prioritization.sum_tree import (
+    INDEPENDENT,
+    STRATIFIED,
+    FloatArray,
+    IntArray,
+    SamplingScheme,
+    find_leaves,
+)
 
 PRIORITIZATIONS: dict[str, Callable[..., Prioritization]] = {
     "proportional": Proportional,
@@ -81,11 +88,11 @@ class PrioritizedSampler:
         """Insert new transitions, shape (n,), each slot named once."""
         self.prioritization.insert(slots)
         # Last: another thread may sample as soon as the number is above 0.
-        _mark_inserted(self.flags, self._numbers, slots)
+        _mark(self.flags, self._numbers, slots, INSERTED)
 
     def remove(self, slots: IntArray) -> None:
         """Keep slots, shape (n,), from being sampled; TD errors of earlier batches are stale."""
-        _mark_removed(self.flags, self._numbers, slots)
+        _mark(self.flags, self._numbers, slots, 0)
         self.prioritization.remove(slots)
 
     def is_inserted(self, slots: Any) -> Any:
@@ -135,7 +142,8 @@ class PrioritizedSampler:
             n_uniform = min(int(share * n_others + uniforms[batch_size]), n_others)
         leaves = np.zeros(batch_size, dtype=np.int64)
         masses = uniforms[n_uniform:n_others]
-        total = sample_leaves(tree.nodes, tree.starts, masses, stratified, leaves)
+        kind = STRATIFIED if stratified else INDEPENDENT
+        total = find_leaves(tree.nodes, tree.starts, masses, kind, leaves)
         slots = self.prioritization.slots_at(leaves)
         n_by_priority = n_others - n_uniform
         if n_by_priority < batch_size:
@@ -180,7 +188,7 @@ class PrioritizedSampler:
         references = {"batch": 0.0, "buffer": smallest}
         reference = references.get(divided_by, 1 / self.n_sampleable)
         slots = self.prioritization.slots_at(leaves)
-        _mark_sampled(self.flags, slots)
+        self.flags[slots] = (self.flags[slots] & INSERTED) | SAMPLED
         return SampledBatch(slots, importance_weights(probabilities, reference, beta))
 
     def update(self, slots: IntArray, td_errors: FloatArray) -> None:
@@ -335,29 +343,17 @@ def warm_up(kind: str, scheme: SamplingScheme, with_extremes: bool, with_share: 
 
 
 @kernel
-def _mark_inserted(flags: Flags, numbers: IntArray, slots: IntArray) -> None:
+def _mark(flags: Flags, numbers: IntArray, slots: IntArray, inserted: int) -> None:
+    """Mark slots as INSERTED, or as removed (0); TD errors of earlier batches are stale."""
     for i in range(len(slots)):
         slot = slots[i]
         flag = flags[slot]
-        numbers[N_INSERTED] += not flag & INSERTED
-        numbers[END] = max(numbers[END], slot + 1)
-        flags[slot] = INSERTED | STALE if flag & (SAMPLED | STALE) else INSERTED
-
-
-@kernel
-def _mark_removed(flags: Flags, numbers: IntArray, slots: IntArray) -> None:
-    for i in range(len(slots)):
-        flag = flags[slots[i]]
-        numbers[N_INSERTED] -= flag & INSERTED
-        flags[slots[i]] = STALE if flag & (SAMPLED | STALE) else 0
+        numbers[N_INSERTED] += inserted - (flag & INSERTED)
+        flags[slot] = inserted | STALE if flag & (SAMPLED | STALE) else inserted
+        if numbers[END] <= slot:
+            numbers[END] = slot + 1
     while numbers[END] > 0 and not flags[numbers[END] - 1] & INSERTED:
         numbers[END] -= 1
-
-
-@kernel
-def _mark_sampled(flags: Flags, slots: IntArray) -> None:
-    for i in range(len(slots)):
-        flags[slots[i]] = (flags[slots[i]] & INSERTED) | SAMPLED
 
 
 @kernel
@@ -432,7 +428,9 @@ def _weigh_mixture(
     flags: Flags,
     weights: NDArray[np.float32],
 ) -> None:
-    """Fill in probabilities under the mixture and weights, and mark the slots as sampled."""
+    """
+    Fill in probabilities under the mixture and ``importance_weights``; mark the slots as sampled.
+    """
     for i in range(len(slots)):
         probability = nodes[starts[-1] + leaves[i]] / total
         probability = uniform_part + (1 - share) * probability
@@ -441,7 +439,12 @@ def _weigh_mixture(
             probability = first_share * of_first + (1 - first_share) * probability
         probabilities[i] = probability
         flags[slots[i]] = (flags[slots[i]] & INSERTED) | SAMPLED
-    _weigh(probabilities, reference, beta, weights)
+    if reference == 0.0:
+        reference = np.inf
+        for i in range(len(slots)):
+            reference = min(reference, probabilities[i])
+    for i in range(len(slots)):
+        weights[i, 0] = (reference / probabilities[i]) ** beta
 
 
 def importance_weights(
@@ -457,18 +460,5 @@ def importance_weights(
     :param beta: 0 for no correction, 1 for full correction.
     :return: Weights, shape (B, 1).
     """
-    weights = np.empty((len(probabilities), 1), dtype=np.float32)
-    _weigh(probabilities, reference, beta, weights)
-    return weights
-
-
-@kernel
-def _weigh(
-    probabilities: FloatArray, reference: float, beta: float, weights: NDArray[np.float32]
-) -> None:
-    if reference == 0.0:
-        reference = np.inf
-        for i in range(len(weights)):
-            reference = min(reference, probabilities[i])
-    for i in range(len(weights)):
-        weights[i, 0] = (reference / probabilities[i]) ** beta
+    weights = (reference or probabilities.min()) / probabilities
+    return (weights**beta).astype(np.float32)[:, None]

@@ -14,6 +14,8 @@ IntArray = NDArray[np.int64]
 # seven levels, not twenty.
 FANOUT = 8
 LINE = 64  # bytes
+# What `find_leaves` is given.
+MASSES, INDEPENDENT, STRATIFIED = range(3)
 
 
 class SumTree:
@@ -99,7 +101,7 @@ class SumTree:
         :return: Leaf numbers, shape (B,).
         """
         leaves = np.zeros(len(masses), dtype=np.int64)
-        find_leaves(self.nodes, self.starts, masses.copy(), leaves)
+        find_leaves(self.nodes, self.starts, masses.copy(), MASSES, leaves)
         return leaves
 
     def clear(self) -> None:
@@ -172,8 +174,8 @@ class SamplingScheme(NamedTuple):
         lightest = tree.smallest() if with_smallest else np.nan
         leaves = np.zeros(batch_size, dtype=np.int64)
         if self.replacement:
-            masses = uniforms.copy()
-            total = sample_leaves(tree.nodes, tree.starts, masses, self.stratified, leaves)
+            kind = STRATIFIED if self.stratified else INDEPENDENT
+            total = find_leaves(tree.nodes, tree.starts, uniforms.copy(), kind, leaves)
             probabilities = tree.get(leaves) / total
             smallest = lightest / total
         elif self.stratified:
@@ -249,13 +251,23 @@ def set_leaves(nodes: FloatArray, starts: IntArray, leaves: IntArray, weights: F
 
 
 @kernel
-def find_leaves(nodes: FloatArray, starts: IntArray, masses: FloatArray, found: IntArray) -> None:
+def find_leaves(  # noqa: C901  # a kernel in a kernel is compiled twice, so it is one
+    nodes: FloatArray, starts: IntArray, masses: FloatArray, kind: int, found: IntArray
+) -> float:
     """
-    Find the leaf under each mass; see ``SumTree.find``.
+    Find the leaf under each mass; see ``SumTree.find``. Return the sum of all weights.
 
-    :param masses: Shape (n,), overwritten by what is left of the masses below each node on the way.
-    :param found: Zeros, the first n are overwritten by the leaves.
+    :param masses: Shape (n,); overwritten by what is left of a mass below each node on the way.
+    :param kind: MASSES, or random numbers in [0, 1) in their place: INDEPENDENT, or STRATIFIED, for
+        one mass in each of n equal slices.
+    :param found: Zeros, shape (n,) or longer; the first n are overwritten by the leaves.
     """
+    n, total = len(masses), total_of(nodes)
+    for i in range(n):
+        if kind == STRATIFIED:
+            masses[i] = (i + masses[i]) * (total / n)
+        elif kind == INDEPENDENT:
+            masses[i] *= total
     touched = 0.0
     # All masses go down one level together. The first loop only touches what the second loop reads:
     # its reads do not wait for each other, so their cache misses overlap (twice as fast at a
@@ -280,6 +292,7 @@ def find_leaves(nodes: FloatArray, starts: IntArray, masses: FloatArray, found: 
             found[i] = found[i] * FANOUT + n_below
     if touched < 0.0:  # never, but without a use of it the compiler would drop the first loop
         raise AssertionError
+    return total
 
 
 @kernel
@@ -304,23 +317,6 @@ def _refresh_extremes(
 
 
 @kernel
-def sample_leaves(
-    nodes: FloatArray, starts: IntArray, uniforms: FloatArray, stratified: bool, leaves: IntArray
-) -> float:
-    """
-    Fill in leaves, one from each stratum or independent; return the sum of all weights.
-
-    :param uniforms: Random numbers in [0, 1), shape (n,); overwritten.
-    :param leaves: Zeros, shape (n,) or longer; the first n are overwritten.
-    """
-    n, total = len(uniforms), total_of(nodes)
-    for i in range(n):
-        uniforms[i] = (i + uniforms[i]) * (total / n) if stratified else uniforms[i] * total
-    find_leaves(nodes, starts, uniforms, leaves)
-    return total
-
-
-@kernel
 def _take_systematic(nodes: FloatArray, starts: IntArray, offset: float, taken: IntArray) -> float:
     """Fill in distinct leaves at equal distances; return the factor c of ``SamplingScheme``."""
     # Equal distances always hit a leaf that fills a whole stratum, perhaps twice. Such leaves are
@@ -334,7 +330,7 @@ def _take_systematic(nodes: FloatArray, starts: IntArray, offset: float, taken: 
         masses, found = np.empty(n_left), np.zeros(n_left, dtype=np.int64)
         for i in range(n_left):
             masses[i] = (i + offset) * (total / n_left)
-        find_leaves(nodes, starts, masses, found)
+        find_leaves(nodes, starts, masses, MASSES, found)
         n_certain = 0
         for i in range(n_left):
             weight = nodes[starts[-1] + found[i]]
@@ -366,7 +362,7 @@ def _take_one_by_one(
     for i in range(len(taken)):
         total = total_of(nodes)
         tau -= np.log1p(-waits[i]) / total
-        find_leaves(nodes, starts, positions[i : i + 1] * total, taken[i : i + 1])
+        find_leaves(nodes, starts, positions[i : i + 1] * total, MASSES, taken[i : i + 1])
         weights[i] = nodes[starts[-1] + taken[i]]
         set_leaves(nodes, starts, taken[i : i + 1], nothing)
     rest = total_of(nodes)
