@@ -3,7 +3,7 @@ Prioritized critics without copies of ``train``.
 
 SB3's ``train`` looks up its loss function under a global name. This module runs the same code with
 other globals: there, the name is a loss function that weights its gradient and passes the TD errors
-of the buffer's last batch to the buffer. SB3's module stays as it is, and changes in SB3's
+of the last batch to the buffer. SB3's module stays as it is, and changes in SB3's
 ``train`` need no change here. If a version of SB3 computes its loss in another way, ``train``
 raises an error, because the loss must be computed a known number of times in each gradient step.
 
@@ -22,27 +22,52 @@ from torch.nn import functional as F
 
 from sb3_per.algorithms.base import PrioritizedAlgorithm
 from sb3_per.algorithms.metrics import LOGGED, Metrics, metrics_of
-from sb3_per.buffers.prioritized import PrioritizedReplayBufferSamples
+from sb3_per.buffers.prioritized import PrioritizedReplayBuffer, PrioritizedReplayBufferSamples
 from sb3_per.options import HALF_UNIFORM, LAP
 
 Loss = Callable[..., th.Tensor]
+
+
+class LastBatch:
+    """
+    The replay buffer that SB3's ``train`` sees: it keeps the batch that ``sample`` returned.
+
+    :param buffer: The algorithm's buffer.
+    """
+
+    batch: PrioritizedReplayBufferSamples
+
+    def __init__(self, buffer: PrioritizedReplayBuffer) -> None:
+        self.buffer = buffer
+
+    def sample(self, *args: Any, **kwargs: Any) -> PrioritizedReplayBufferSamples:
+        """Return a batch of the buffer."""
+        self.batch = self.buffer.sample(*args, **kwargs)
+        return self.batch
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.buffer, name)
 
 
 class WeightedLoss:
     """
     The weighted loss that SB3's ``train`` calls instead of its own.
 
-    It weights the gradient by the weights of the buffer's last batch and passes the TD errors to
+    It weights the gradient by the weights of the last batch and passes the TD errors to
     the buffer. It returns the unweighted loss, which SB3 logs. The loss is a mean over samples, so
     weighting the gradient of the current values has the same effect as weighting each sample's
     loss. A sample's priority comes from the mean of abs(TD error) over all critics.
 
     :param algorithm: The algorithm that trains.
     :param base_loss: The loss function of SB3's ``train``, of the current values and their target.
+    :param last: The buffer that ``train`` samples.
     """
 
-    def __init__(self, algorithm: "PrioritizedCriticAlgorithm", base_loss: Loss) -> None:
+    def __init__(
+        self, algorithm: "PrioritizedCriticAlgorithm", base_loss: Loss, last: LastBatch
+    ) -> None:
         self.n_computed = 0
+        self._last = last
         self.steps: list[Metrics] = []
         self._algorithm = algorithm
         self._loss = algorithm.loss_function(base_loss)
@@ -52,7 +77,7 @@ class WeightedLoss:
         self, current: th.Tensor, target: th.Tensor, *args: Any, **kwargs: Any
     ) -> th.Tensor:
         """Return the loss of current values, (B, ...), as SB3 computes it."""
-        batch: Any = self._algorithm.replay_buffer.last_batch
+        batch = self._last.batch
         weights = batch.weights.reshape(-1, *[1] * (current.ndim - 1))
         # With autocast, gradients may be of half precision, and a hook must keep their type.
         current.register_hook(lambda gradient: (gradient * weights).to(gradient.dtype))  # type: ignore[no-untyped-call]  # torch leaves it untyped
@@ -66,8 +91,8 @@ class WeightedLoss:
     def _update_priorities(self, batch: PrioritizedReplayBufferSamples) -> None:
         # Before `backward`: TD errors that are not finite raise while the networks are intact.
         errors = th.cat(self._errors, dim=1).mean(dim=1).cpu().numpy()  # (B,)
-        self._algorithm.replay_buffer.update_priorities(batch.slots, errors)
-        weights = batch.weights.cpu().numpy().ravel()
+        self._last.buffer.update_priorities(batch.slots, errors)
+        weights = batch.host_weights.ravel()
         self.steps.append(metrics_of(errors, weights, self._algorithm.loss_threshold))
 
 
@@ -123,9 +148,15 @@ class PrioritizedCriticAlgorithm(PrioritizedAlgorithm):
         self._update_beta()
         train: Any = super().train
         train = train.__func__
-        loss = WeightedLoss(self, lookup_global(train, self.loss_name))
+        buffer = self.replay_buffer
+        last: Any = LastBatch(buffer)
+        loss = WeightedLoss(self, lookup_global(train, self.loss_name), last)
         given = () if batch_size is None else (batch_size,)
-        with_global(train, self.loss_name, loss)(self, gradient_steps, *given)
+        self.replay_buffer = last
+        try:
+            with_global(train, self.loss_name, loss)(self, gradient_steps, *given)
+        finally:
+            self.replay_buffer = buffer
         expected = self.n_losses * gradient_steps
         if loss.n_computed != expected:
             raise RuntimeError(

@@ -149,8 +149,7 @@ class PERDQN(PrioritizedAlgorithm, DQN):
         # Not `policy.parameters()`: walking through all modules takes longer than clipping.
         clip_gradients(parameters, self.max_grad_norm)
         optimizer.step()
-        weights = batch.weights.cpu().numpy().ravel()
-        return metrics_of(on_host.ravel(), weights, self.loss_threshold)
+        return metrics_of(on_host.ravel(), batch.host_weights.ravel(), self.loss_threshold)
 
     def weighted_loss(self, batch: PrioritizedReplayBufferSamples) -> tuple[th.Tensor, th.Tensor]:
         """

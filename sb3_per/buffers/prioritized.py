@@ -8,7 +8,6 @@ the slots, to ``update_priorities``. The sampler drops those that are stale: the
 overwritten in the meantime. The others become priorities, in the leaves of a sum tree.
 """
 
-import functools
 import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -56,6 +55,7 @@ class PrioritizedReplayBufferSamples(NamedTuple):
     discounts: th.Tensor | None  # (B, 1), gamma^(steps in the return); None for n_steps = 1
     weights: th.Tensor  # (B, 1) float32
     slots: IntArray  # (B,), for `update_priorities`; on the host, whatever the device
+    host_weights: NDArray[np.float32]  # (B, 1), the weights on the host, for the log
     infos: dict[str, th.Tensor] | None = None  # (B, ...) each, of the first step; for `info_keys`
 
 
@@ -155,23 +155,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         # its own can be stored with the buffer.
         seed = np.random.randint(2**32, size=4, dtype=np.uint64)  # noqa: NPY002
         self.sampler = PrioritizedSampler(self.n_slots, self.options, np.random.default_rng(seed))
-        self.last_batch: PrioritizedReplayBufferSamples | None = None
         self._batches_without_update = 0
         self._compile()
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Let ``last_batch`` be the batch that an overridden ``sample`` returns."""
-        super().__init_subclass__(**kwargs)
-        sample: Any = vars(cls).get("sample")
-        if sample is None:
-            return
-
-        @functools.wraps(sample)
-        def sample_and_remember(self: Any, *args: Any, **kwargs: Any) -> Any:
-            self.last_batch = sample(self, *args, **kwargs)
-            return self.last_batch
-
-        cls.sample = sample_and_remember  # type: ignore[method-assign]
 
     def _compile(self) -> None:
         """Compile all functions, or load them from numba's cache, so that no later call waits."""
@@ -184,7 +169,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
 
     def __getstate__(self) -> dict[str, Any]:
         # A pickled buffer is loaded into memory.
-        fresh = {"last_batch": None, "_batches_without_update": 0, "storage_dir": None}
+        fresh = {"_batches_without_update": 0, "storage_dir": None}
         return {**self.__dict__, **fresh}
 
     def __repr__(self) -> str:
@@ -343,12 +328,11 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         return self._batch_of(self._get_samples(sampled.slots, env), sampled)
 
     def _batch_of(self, transitions: Any, sampled: SampledBatch) -> PrioritizedReplayBufferSamples:
-        """Return the batch of sampled transitions, SB3's six fields, and remember it."""
-        infos = self.infos_of(sampled.slots) if self.info_keys else None
-        fields = *transitions, self._tensor(sampled.weights), sampled.slots, infos
-        batch = PrioritizedReplayBufferSamples._make(fields)
-        self.last_batch = batch
-        return batch
+        """Return the batch of sampled transitions, SB3's six fields."""
+        slots, weights = sampled
+        infos = self.infos_of(slots) if self.info_keys else None
+        fields = *transitions, self._tensor(weights), slots, weights, infos
+        return PrioritizedReplayBufferSamples._make(fields)
 
     def _sample_slots(self, batch_size: int, beta: float | None) -> SampledBatch:
         """Check the arguments of ``sample``, and return slots, (B,), and weights, (B, 1)."""
