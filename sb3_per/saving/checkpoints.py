@@ -47,7 +47,7 @@ def load_checkpoint(
     *,
     restore_environments: bool = True,
     **options: Any,
-) -> Any:
+) -> PrioritizedAlgorithm:
     """
     Load the model of a checkpoint.
 

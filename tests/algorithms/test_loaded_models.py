@@ -314,7 +314,9 @@ def test_model_that_only_plays_takes_no_memory_and_makes_no_files(tmp_path):
 
         assert peak < 200e6
         assert agent.replay_buffer_kwargs["storage_dir"] == (given and given["storage_dir"])
-        assert not (tmp_path / "replay").exists()
+    make(PERDQN, stacked(), options={**options, "n_stack": 3}).save(tmp_path / "frames")
+    assert PERDQN.load(tmp_path / "frames", env=stacked()).replay_buffer.n_stack == 3
+    assert not (tmp_path / "replay").exists()
 
 
 def test_options_that_load_is_given_change_only_themselves(tmp_path):
