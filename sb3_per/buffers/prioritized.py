@@ -232,14 +232,14 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         those dropped from its end cannot be sampled any more. A transition that was replaced by
         hand keeps its priority: only numbers of transitions are compared.
         """
-        n_missing = self.n_demonstration_rows * self.n_envs - self.n_demonstrations
-        excluded = self.excluded_row
-        if excluded is not None:
-            n_missing = self.n_envs
-        is_same = self.sampler.n_sampleable == len(self) - n_missing
-        if excluded is not None and self.sampler.is_inserted(excluded * self.n_envs):
-            is_same = False
-        if not is_same:
+        n_stored = (self.buffer_size if self.full else self.pos) * self.n_envs
+        is_moved = False
+        if self.optimize_memory_usage and self.full:
+            n_stored -= self.n_envs
+            is_moved = self.sampler.is_inserted(self.pos * self.n_envs)
+        elif self.n_demonstration_rows > 0:
+            n_stored -= self.n_demonstration_rows * self.n_envs - self.n_demonstrations
+        if is_moved or self.sampler.n_sampleable != n_stored:
             self._take_in_storage()
 
     def _take_in_storage(self) -> None:
@@ -300,8 +300,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
     def _insert_row(self, row: int) -> None:
         # The transitions can be sampled from now on, except at the write head of shared storage.
         self.sampler.insert(self.slots_of(row))
-        if self.excluded_row is not None:
-            self.sampler.remove(self.slots_of(self.excluded_row))
+        if self.optimize_memory_usage and self.full:
+            self.sampler.remove(self.slots_of(self.pos))
 
     def reset(self) -> None:
         """Empty the buffer; TD errors of earlier batches are dropped. The generator continues."""

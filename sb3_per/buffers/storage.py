@@ -278,8 +278,9 @@ class SlotReplayBuffer(ReplayBuffer):
         Store one transition of every environment, as ``ReplayBuffer.add`` does, with fewer copies.
         """
         row = self.pos
-        values = info_values(infos, self.info_keys)
-        if values:
+        values = {}
+        if self.info_keys:
+            values = info_values(infos, self.info_keys)
             self.make_info_arrays(values)
         if self.frames is not None:
             self.frames.add(row, obs, next_obs)
