@@ -1,7 +1,6 @@
 """What all prioritized algorithms have in common: their buffer, beta and loading."""
 
 import contextlib
-import copy
 import inspect
 import io
 import pathlib
@@ -426,7 +425,8 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
 
         SB3 loads the file where this package is not installed: ``DQN.load`` one of ``PERDQN``.
         """
-        saved = copy.copy(self)
+        saved = object.__new__(type(self))  # not `copy`, which would call __getstate__
+        vars(saved).update(vars(self))
         buffer = getattr(self, "replay_buffer", None)  # None if it was deleted
         if buffer is not None:  # perhaps not the one that the model had at first
             saved.replay_buffer_class = type(buffer)

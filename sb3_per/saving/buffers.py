@@ -45,7 +45,7 @@ def save_buffer(buffer: PrioritizedReplayBuffer, path: Place) -> None:
     :param path: The file, with its suffix; or a file that is open for writing.
     :raises ValueError: for stored infos (``copy_info_dict`` of hindsight replay), a random
         generator that is not NumPy's, or a prioritization of your own without ``state_dict`` and
-        ``load_state_dict``.
+        ``load_state_dict``; TypeError if its state holds what JSON cannot hold, except arrays.
     """
     write_archive(path, "buffer", buffer._state_dict())
 
@@ -106,7 +106,7 @@ def write_archive(path: Place, kind: str, contents: Mapping[str, Any]) -> None:
     :param kind: What it holds, for ``open_archive``.
     :param contents: What JSON can hold, NumPy's numbers, arrays of numbers, and bytes, in dicts
         and lists.
-    :raises ValueError: for other contents; nothing is written then.
+    :raises TypeError: for other contents; nothing is written then.
     """
     members: dict[str, Any] = {}
     header = encoded({"format": kind, "version": VERSION, **contents}, members)
@@ -125,12 +125,8 @@ def write_archive(path: Place, kind: str, contents: Mapping[str, Any]) -> None:
 
 
 def encoded(contents: Mapping[str, Any], members: dict[str, Any]) -> str:
-    """
-    Return contents as JSON; add their arrays and bytes to ``members``.
-
-    :raises ValueError: for what JSON cannot hold.
-    """
-    return json.dumps(_without_members(contents, "", members), default=_plain)
+    """Return contents as JSON; add their arrays and bytes to ``members``."""
+    return json.dumps(_without_members(contents, "", members))
 
 
 def _without_members(value: Any, name: str, members: dict[str, Any]) -> Any:
@@ -145,13 +141,7 @@ def _without_members(value: Any, name: str, members: dict[str, Any]) -> Any:
     if isinstance(value, np.ndarray | bytes):
         members[name] = value
         return {ARRAY if isinstance(value, np.ndarray) else FILE: name}
-    return value
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic) and value.dtype.kind in "biuf":
-        return value.item()
-    raise ValueError(f"only what JSON can hold, and arrays, can be stored, got {value!r}")
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _write(file: Any, mode: Any, header: str, members: Mapping[str, Any]) -> None:

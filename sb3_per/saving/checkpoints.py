@@ -109,8 +109,7 @@ class CheckpointCallback(callbacks.CheckpointCallback):
     the run.
 
     SB3's callback saves in the middle of a step. This one waits until the rollout has ended and all
-    its transitions are stored and trained on. (If another callback ends training in the middle of a
-    step, SB3 drops that step, so the resumed run differs from an uninterrupted one.)
+    its transitions are stored and trained on.
 
     :param save_freq: Save every so many calls of ``env.step()``, as in SB3: with several
         environments, each call is ``n_envs`` steps.
@@ -221,7 +220,6 @@ def _contents_of(model: BaseAlgorithm) -> dict[str, Any]:
     means = _running_means(model.get_vec_normalize_env())
     return {
         "algorithm": type(model).__name__,
-        "num_timesteps": model.num_timesteps,
         "model.zip": networks.getvalue(),
         "buffer": model.replay_buffer._state_dict(),
         "normalization": {key: vars(running) for key, running in means.items()},
