@@ -9,8 +9,9 @@ from sb3_per import Rainbow
 SETTINGS = {
     "learning_rate": 1e-3,
     "batch_size": 64,
+    "n_steps": 5,
     "gradient_steps": 2,
-    "target_update_interval": 250,
+    "target_update_interval": 128,
     "learning_starts": 500,
 }
 NETWORK = {"net_arch": [128], "v_min": -10, "v_max": 110}
@@ -21,7 +22,7 @@ VARIANTS = {
     "without noisy layers": ({"noisy": False}, {}),
     "without distributions": ({"n_atoms": 1}, {}),
     "without dueling": ({"dueling": False}, {}),
-    "without three-step returns": ({}, {"n_steps": 1}),
+    "with one-step returns": ({}, {"n_steps": 1}),
     "without Double Q-learning": ({}, {"double_q": False}),
 }
 

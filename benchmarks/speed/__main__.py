@@ -53,6 +53,10 @@ def _parser() -> argparse.ArgumentParser:
     steps.add_argument("--rounds", type=int, default=60)
     steps.set_defaults(measure=_gradient_steps)
 
+    rainbow = commands.add_parser("rainbow", help="Rainbow, DQN, PERDQN and Tianshou's Rainbow")
+    rainbow.add_argument("--rounds", type=int, default=60)
+    rainbow.set_defaults(measure=_rainbow)
+
     slots = commands.add_parser("memory", help="bytes a slot, and growth while in use")
     slots.add_argument("--capacity", type=int, default=1_000_000)
     slots.add_argument("--steps", type=int, default=1_000_000, help="steps in use")
@@ -62,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     images.add_argument("--images", type=int, default=IMAGES, help="images stored")
     images.set_defaults(measure=_images)
 
-    for command in (ops, train, steps, slots, images):
+    for command in (ops, train, steps, rainbow, slots, images):
         command.add_argument("--out", type=Path, help="write the results into this .jsonl.gz file")
         command.add_argument("--results", type=Path, help="print this file, and measure nothing")
         command.add_argument("--figure", type=Path, help="file of a figure (ops, image-memory)")
@@ -92,6 +96,12 @@ def _gradient_steps(asked: argparse.Namespace) -> list[Row]:
 
     names = asked.algorithms or gradient_steps.bases()
     return [gradient_steps.measure(name, asked.rounds) for name in names]
+
+
+def _rainbow(asked: argparse.Namespace) -> list[Row]:
+    from benchmarks.speed import rainbow
+
+    return rainbow.measure(asked.rounds)
 
 
 def _slots(asked: argparse.Namespace) -> list[Row]:

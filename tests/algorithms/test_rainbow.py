@@ -11,6 +11,7 @@ from corridor import Corridor, DictCorridor, make
 from gymnasium import spaces
 from stable_baselines3 import DQN
 from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.envs import BitFlippingEnv
 from stable_baselines3.common.torch_layers import NatureCNN
 from stable_baselines3.common.vec_env import VecFrameStack
 
@@ -110,6 +111,14 @@ def test_rainbow_trains_on_demonstrations_alone():
     model.learn(5).train(2, 8)
 
     assert model._n_updates == 2
+
+
+def test_rainbow_trains_with_hindsight_replay():
+    kind, sizes = sb3_per.PrioritizedHerReplayBuffer, {"learning_starts": 10, "device": "cpu"}
+    env = BitFlippingEnv(n_bits=3)
+    model = Rainbow("MultiInputPolicy", env, replay_buffer_class=kind, buffer_size=100, **sizes)
+
+    assert model.learn(30)._n_updates > 0
 
 
 def reference_projection(probabilities, values, v_min, v_max):

@@ -219,6 +219,7 @@ def test_figure_is_that_of_the_page(tmp_path, monkeypatch):
     [
         "ops --capacities 100 --images 0 --batches 8 --rounds 2 --only SB3\u00a0uniform",
         "gradient-steps --algorithms per_dqn --rounds 1",
+        "rainbow --rounds 1",
         "memory --capacity 1000 --steps 100",
     ],
 )
