@@ -114,9 +114,9 @@ def test_rainbow_trains_on_demonstrations_alone():
 
 
 def test_rainbow_trains_with_hindsight_replay():
-    kind, sizes = sb3_per.PrioritizedHerReplayBuffer, {"learning_starts": 10, "device": "cpu"}
-    env = BitFlippingEnv(n_bits=3)
-    model = Rainbow("MultiInputPolicy", env, replay_buffer_class=kind, buffer_size=100, **sizes)
+    sizes = {"n_steps": 1, "learning_starts": 10, "buffer_size": 100, "device": "cpu"}
+    kind, env = sb3_per.PrioritizedHerReplayBuffer, BitFlippingEnv(n_bits=3)
+    model = Rainbow("MultiInputPolicy", env, replay_buffer_class=kind, **sizes)
 
     assert model.learn(30)._n_updates > 0
 
