@@ -417,12 +417,6 @@ def test_numbers_out_of_range_are_refused(name, tmp_path):
         CheckpointCallback(**{"save_freq": 5, "save_path": tmp_path, name: 0})
 
 
-def test_all_checkpoints_are_kept_by_default(tmp_path):
-    make(kind=PERDQN).learn(100, callback=CheckpointCallback(20, tmp_path))
-
-    assert len(names_in(tmp_path)) == 5
-
-
 def test_only_the_last_checkpoints_are_kept(tmp_path, capsys):
     callback = CheckpointCallback(50, tmp_path, verbose=2, keep=2)
     make(kind=PERDQN, train_freq=4, verbose=1).learn(200, callback=callback)
@@ -433,7 +427,7 @@ def test_only_the_last_checkpoints_are_kept(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("n_envs", [1, 3])
-def test_save_freq_counts_calls(n_envs, tmp_path):
+def test_all_are_kept_and_save_freq_counts_calls(n_envs, tmp_path):
     callback = CheckpointCallback(20, str(tmp_path / "new"), "mine", True, True, 0)
 
     make(make_vec_env(Corridor, n_envs=n_envs), kind=PERDQN).learn(60 * n_envs, callback=callback)
