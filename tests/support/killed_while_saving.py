@@ -26,7 +26,7 @@ N_KILLS, N_HALVES = 25, 3
 def continue_until_killed(model, folder, seconds):
     child = os.fork()
     if child == 0:
-        callback = CheckpointCallback(1, folder)
+        callback = CheckpointCallback(1, folder, keep=2)
         model.learn(10**9, callback=callback, reset_num_timesteps=False)
     before = {*folder.iterdir()}
     while {*folder.iterdir()} == before:  # a busy machine takes its time to start
