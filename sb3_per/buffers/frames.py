@@ -246,8 +246,13 @@ class StackLayout:
         Return observations as bytes, shape (n_envs, n_outer, n_stack, n_inner), oldest frame first.
 
         A frame has one outer part if channels come first, and one for each pixel if they come last.
+
+        :raises ValueError: for observations of another shape.
         """
         stacks = np.ascontiguousarray(observations, self.dtype)
+        if stacks.shape[-len(self.shape) :] != self.shape:  # `reshape` would take other axes
+            rule = f"the shape of observations must end with {self.shape}"
+            raise ValueError(f"{rule}, got {stacks.shape}")
         return stacks.view(np.uint8).reshape(self._stored_row)
 
     def as_observations(self, frames: Frames) -> NDArray[Any]:

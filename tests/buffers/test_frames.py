@@ -290,6 +290,17 @@ def test_observations_of_another_shape_change_nothing():
     assert pickle.dumps(buffer) == before
 
 
+def test_axes_in_another_order_are_refused():
+    player = Player()
+    buffer = make(player, 10, n_stack=4)
+    observations, then, *rest = player.step()
+
+    with pytest.raises(ValueError, match="shape"):
+        buffer.add(observations.swapaxes(1, -1), then.swapaxes(1, -1), *rest)
+
+    assert len(buffer) == 0
+
+
 def test_an_add_may_be_repeated_after_it_failed():
     player = Player(n_stack=3)
     ours, plain = make(player, 7, n_stack=3), make(player, 7)
