@@ -194,10 +194,10 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
     def _follow_storage(self) -> None:
         """Do nothing: as in SB3, episodes can be sampled, wherever ``pos`` is."""
 
-    def end_episodes(self) -> None:
-        """Treat the running episodes as truncated; they can be sampled then."""
-        super().end_episodes()
-        for env in np.flatnonzero(self._current_ep_start != self.pos):
+    def _truncate(self, envs: IntArray) -> None:
+        """Treat running episodes as truncated; they can be sampled then."""
+        super()._truncate(envs)
+        for env in envs[self._current_ep_start[envs] != self.pos]:
             self._compute_episode_length(int(env))
 
     def continue_with(self, env: VecEnv | None) -> None:

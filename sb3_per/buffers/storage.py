@@ -360,6 +360,8 @@ class SlotReplayBuffer(ReplayBuffer):
             for info, timeout in zip(infos, buffer.timeouts[row], strict=True):
                 info["TimeLimit.truncated"] = timeout > 0
             self.add(*both, buffer.actions[row], buffer.rewards[row], buffer.dones[row], infos)
+            # Marks of `end_episodes`, which `add` would take for steps within an episode.
+            self._truncate(np.flatnonzero(buffer.timeouts[row] > buffer.dones[row]))
 
     def _put(self, store: Any, row: int, observations: Any) -> None:
         if isinstance(store, dict):
@@ -405,14 +407,16 @@ class SlotReplayBuffer(ReplayBuffer):
         Memory-optimised storage loses the last observation of these episodes. There they are
         treated as done, as in SB3.
         """
-        if self.size() == self.n_demonstration_rows:
-            return
-        last = self.newest_row
+        if self.size() != self.n_demonstration_rows:
+            self._truncate(np.arange(self.n_envs))
+
+    def _truncate(self, envs: IntArray) -> None:
+        """Treat the episodes of these environments as truncated, unless they are over."""
+        last = self.newest_row, envs
         if self.optimize_memory_usage:
             self.dones[last] = 1
         else:
-            running = 1 - self.dones[last]
-            self.timeouts[last] = np.maximum(self.timeouts[last], running)
+            self.timeouts[last] = np.maximum(self.timeouts[last], 1 - self.dones[last])
 
     def _get_samples(
         self, batch_inds: IntArray, env: VecNormalize | None = None

@@ -18,7 +18,15 @@ from stable_baselines3.common.envs import BitFlippingEnv
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from stable_baselines3.her.goal_selection_strategy import GoalSelectionStrategy
 
-from sb3_per import PERDQN, PERSAC, PERTD3, PERTQC, PrioritizedHerReplayBuffer
+from sb3_per import (
+    PERDQN,
+    PERSAC,
+    PERTD3,
+    PERTQC,
+    PrioritizedHerReplayBuffer,
+    load_buffer,
+    save_buffer,
+)
 
 
 class Goals(gym.Env):
@@ -182,6 +190,19 @@ def test_truncated_episode_does_not_go_on(end):
     assert buffer._get_samples(np.array([12, 13])).dones.flatten().tolist() == [0, 1]
     fill(buffer, 1, first=7, done_at=[(7, 0)])
     assert buffer.ep_length[:, 0].tolist() == [3, 3, 3, 4, 4, 4, 4, 1, 0, 0]
+
+
+@pytest.mark.parametrize("size", [10, 12])
+def test_truncated_episode_does_not_go_on_in_a_buffer_of_another_size(size, tmp_path):
+    buffer = fill(make(10, 2), 3)
+    buffer.end_episodes()
+    fill(buffer, 4, first=3, done_at=[(6, 0), (6, 1)])
+    save_buffer(buffer, tmp_path / "buffer.npz")
+
+    loaded = make(size, 2)
+    load_buffer(tmp_path / "buffer.npz", loaded)
+
+    assert loaded.ep_length[:7].tolist() == [[3, 3]] * 3 + [[4, 4]] * 4
 
 
 def test_pickled_buffer_continues_with_the_same_batches():

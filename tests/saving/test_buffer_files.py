@@ -199,6 +199,18 @@ def test_buffer_of_another_size_gets_the_newest_transitions(options, size, path)
     assert batch.rewards.max() >= 69
 
 
+def test_truncated_episode_does_not_go_on_in_a_buffer_of_another_size(path):
+    options = {"n_steps": 3, "n_envs": 2, "handle_timeout_termination": False}
+    buffer = make(3, **options)
+    buffer.end_episodes()
+    save_buffer(add_rows(buffer, 3, first=3), path)
+    other = make(0, size=100, **options)
+
+    load_buffer(path, other)
+
+    assert_same_batch(other._get_samples(np.arange(12)), buffer._get_samples(np.arange(12)))
+
+
 def test_priorities_of_other_options_are_replaced_by_the_initial_priority(path):
     buffer = make(40, n_steps=3, gamma=0.5, weight_normalization="buffer")
     buffer.update_priorities(np.arange(40), np.arange(40.0))
