@@ -173,7 +173,7 @@ class FrameStore:
             f"the oldest frame, followed by a new one, on the {'first' if is_first else 'last'} "
             f"axis. {ROWS_BEFORE_WARNING} rows were not, and take more memory: use n_stack=1 for "
             f"observations that are not stacked, or frames_first={not is_first} for the other axis",
-            stacklevel=5,
+            stacklevel=4,
         )
 
 
