@@ -14,6 +14,7 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.save_util import load_from_pkl
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_normalize
 
+from sb3_per._utils import require_whole
 from sb3_per.buffers.storage import SlotReplayBuffer, info_values, rows_in_order
 
 Transitions = dict[str, Any]  # arrays (n, ...), or dicts of arrays for Dict observations and infos
@@ -40,8 +41,10 @@ def collect(
     :param n: How many transitions, of all environments together.
     :param deterministic: As for ``predict``.
     :param info_keys: Keys of ``infos`` to return, too, for a buffer with ``info_keys``.
-    :raises ValueError: for a model with ``VecNormalize`` if the environment has none.
+    :raises ValueError: for n below 1, and for a model with ``VecNormalize`` if the environment has
+        none.
     """
+    require_whole("n", n)
     _require_normalization(policy, env)
     act = functools.partial(policy.predict, deterministic=deterministic)
     if isinstance(env, VecEnv):

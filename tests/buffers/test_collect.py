@@ -152,6 +152,13 @@ def test_collect_refuses_environments_without_the_normalization_of_a_model(env):
     assert len(collect(model, model.get_env(), 3)["rewards"]) == 3
 
 
+@pytest.mark.parametrize("env", [Counter(), vectorized()])
+@pytest.mark.parametrize("n", [0, -1, 2.5])
+def test_collect_refuses_a_number_that_is_not_positive_and_whole(env, n):
+    with pytest.raises(ValueError, match=f"n must be a whole number of at least 1, got {n}"):
+        collect(Constant(1), env, n)
+
+
 def test_model_scales_actions_of_the_environment():
     env = Counter(action_space=spaces.Box(np.float32([0, -2]), np.float32([10, 2])))
     found = collect(Constant(np.float32([5, 2])), env, 3)
