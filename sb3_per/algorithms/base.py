@@ -15,6 +15,7 @@ from gymnasium import spaces
 from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.save_util import open_path
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, RolloutReturn
@@ -459,15 +460,20 @@ def refuse_misplaced(algorithm: type[Any], arguments: Mapping[str, Any]) -> None
 def require_matching_policy(model: OffPolicyAlgorithm) -> None:
     """Raise ValueError if a policy, such as that of a saved model, is another algorithm's."""
     policy, needed = model.policy_class, model.policy_aliases["MlpPolicy"]
-    is_known = policy.__module__.startswith(("stable_baselines3.", "sb3_contrib.", "sb3_per."))
-    if is_known and not issubclass(policy, needed):
-        kinds = [kind for kind in policy.__mro__ if kind.__name__.endswith("Policy")]
-        of_algorithms = [kind.__name__ for kind in kinds if ".common." not in kind.__module__]
+    libraries = ("stable_baselines3.", "sb3_contrib.", "sb3_per.")
+    kinds = [kind for kind in policy.__mro__ if kind.__module__.startswith(libraries)]
+    kinds = [kind for kind in kinds if kind.__name__.endswith("Policy") and kind is not BasePolicy]
+    if not kinds or issubclass(policy, needed):  # the user's own need not derive from any
+        return
+    # PPO and A2C have their policies in `common`.
+    of_algorithms = [kind.__name__ for kind in kinds if ".common." not in kind.__module__]
+    hint = ""
+    if of_algorithms:
         name = of_algorithms[-1].removesuffix("Policy")
-        raise ValueError(
-            f"{type(model).__name__} needs a {needed.__name__}, got {policy.__name__} of {name} "
-            f"(load a model of {name} with {name} or PER{name})"
-        )
+        hint = f" of {name} (load a model of {name} with {name} or PER{name})"
+    raise ValueError(
+        f"{type(model).__name__} needs a {needed.__name__}, got {policy.__name__}{hint}"
+    )
 
 
 def _options_of(buffer: PrioritizedReplayBuffer, given: dict[str, Any]) -> dict[str, Any]:
