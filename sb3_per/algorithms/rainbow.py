@@ -186,6 +186,7 @@ class ConvExtractor(BaseFeaturesExtractor):
         Atari (Mnih et al. 2015).
     :param channels_last: Whether observations are (height, width, channels). SB3 transposes images
         of uint8 itself, but not those of other types, such as MinAtar's.
+    :raises ValueError: for observations that are no images, or too small for the layers.
     """
 
     def __init__(
@@ -194,12 +195,17 @@ class ConvExtractor(BaseFeaturesExtractor):
         layers: Sequence[tuple[int, int, int]] = ATARI,
         channels_last: bool = False,
     ) -> None:
+        shape = observation_space.shape
+        if len(shape) != 3:
+            raise ValueError(f"{type(self).__name__} needs images, got observations of {shape}")
         axes = (2, 0, 1) if channels_last else (0, 1, 2)
-        n_channels, *size = (observation_space.shape[axis] for axis in axes)
+        n_channels, *size = (shape[axis] for axis in axes)
         modules: list[nn.Module] = []
         for n_filters, kernel_size, stride in layers:
             modules += [nn.Conv2d(n_channels, n_filters, kernel_size, stride), nn.ReLU()]
             n_channels, size = n_filters, [(length - kernel_size) // stride + 1 for length in size]
+        if min(size) < 1:
+            raise ValueError(f"layers {layers} need larger images, got observations of {shape}")
         super().__init__(observation_space, n_channels * size[0] * size[1])
         self.layers = nn.Sequential(*modules, nn.Flatten())
         self.channels_last = channels_last

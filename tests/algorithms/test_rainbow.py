@@ -14,6 +14,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.envs import BitFlippingEnv
 from stable_baselines3.common.torch_layers import NatureCNN
 from stable_baselines3.common.vec_env import VecFrameStack
+from stable_baselines3.dqn.policies import DQNPolicy
 
 import sb3_per
 from sb3_per import PERDQN, Rainbow
@@ -444,9 +445,15 @@ def test_options_out_of_their_range_are_refused(network, message):
         rainbow(None, network)
 
 
+class OwnPolicy(DQNPolicy):
+    """A policy of the user's, for DQN."""
+
+
 def test_other_policies_action_spaces_and_clips_are_refused():
     with pytest.raises(ValueError, match="Rainbow needs a RainbowPolicy, got DQNPolicy"):
         Rainbow(DQN.policy_aliases["MlpPolicy"], Corridor())
+    with pytest.raises(ValueError, match="Rainbow needs a RainbowPolicy, got OwnPolicy of DQN"):
+        Rainbow(OwnPolicy, Corridor())
     with pytest.raises(AssertionError, match="only supports"):
         Rainbow("MlpPolicy", "Pendulum-v1")
     with pytest.raises(ValueError, match="td_error_clip must be a number or None for Rainbow"):
@@ -463,6 +470,15 @@ def test_convolutions_are_those_of_nature_cnn():
 
     assert features.shape == (2, ours.features_dim)
     th.testing.assert_close(features, theirs.cnn(observations))
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [((4,), r"needs images, got .*\(4,\)"), ((4, 36, 35), r"larger images, got .*35\)")],
+)
+def test_observations_that_convolutions_do_not_fit_are_refused(shape, message):
+    with pytest.raises(ValueError, match=message):
+        ConvExtractor(spaces.Box(0, 255, shape, np.uint8))
 
 
 def test_convolutions_take_channels_last():
