@@ -18,7 +18,7 @@ import ale_py
 import gymnasium as gym
 import numpy as np
 import pandas as pd
-import psutil
+import psutil  # type: ignore[import-untyped]  # it has no types
 from sb3_extra_buffers.compressed import CompressedReplayBuffer
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.env_util import make_atari_env
@@ -35,9 +35,10 @@ COMPRESSED = ("rle", "igzip1", "zstd1", "lz4-frame/1")
 def record(n: int) -> tuple[Any, list[Transition]]:
     """Return the environments and n transitions of random actions in them."""
     gym.register_envs(ale_py)
-    env = VecFrameStack(make_atari_env("PongNoFrameskip-v4", seed=0), n_stack=4)
+    env: Any = VecFrameStack(make_atari_env("PongNoFrameskip-v4", seed=0), n_stack=4)
     env.action_space.seed(0)
-    observation, transitions = env.reset(), []
+    observation = env.reset()
+    transitions: list[Transition] = []
     for _ in range(n):
         action = np.array([env.action_space.sample()])
         next_observation, reward, done, infos = env.step(action)
