@@ -59,7 +59,7 @@ class FrameStore:
         starts = [frames.nbytes for start in self.starts.values() for frames in start.values()]
         return self.frames.nbytes + self.ages.nbytes + sum(starts)
 
-    def state_dict(self, n_rows: int) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Return everything that is stored: views of arrays, and copies of starts."""
         n_used = min(self.n_added, len(self.frames))
         starts = [(i, *key, f) for i, start in self.starts.items() for key, f in start.items()]
@@ -85,7 +85,7 @@ class FrameStore:
         if not ((starts >= 0).all() and ends[-1:].sum() == len(frames)):
             raise ValueError(f"starts must have {len(frames)} frames together, got {starts}")
         self.n_added, self._latest, self.starts = n_added, None, {}
-        targets = self.state_dict(n_rows)
+        targets = self.state_dict()
         fill({name: targets[name] for name in ("ring", "ages")}, state)
         for (place, later, env, n), end in zip(starts.tolist(), ends.tolist(), strict=True):
             self.starts.setdefault(place, {})[later, env] = frames[end - n : end].copy()
@@ -330,9 +330,8 @@ def copy_frames(
     n_stack, n_incomplete = stacks.shape[1], 0
     for i in range(len(slots)):
         row, env = slots[i] // n_envs, slots[i] % n_envs
-        after = (
-            n_added - (n_added - 1 - row) % n_rows - 1 + later
-        )  # the step after the newest frame
+        # The step after that of the newest frame.
+        after = n_added - (n_added - 1 - row) % n_rows - 1 + later
         age = min(ages[(after - later) % n_ring, later, env], n_stack)
         place = (after - age) % n_ring
         missing[i, 0], missing[i, 1], missing[i, 2] = n_stack - age, place, env

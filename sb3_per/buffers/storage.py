@@ -206,11 +206,7 @@ class SlotReplayBuffer(ReplayBuffer):
             "full": bool(self.full),
             "arrays": self._views(self.info_arrays),
         }
-        return (
-            state
-            if self.frames is None
-            else {**state, "frames": self.frames.state_dict(self.size())}
-        )
+        return state if self.frames is None else {**state, "frames": self.frames.state_dict()}
 
     def _fits(self) -> dict[str, Any]:
         """Return what two buffers must have in common to hold the same transitions."""

@@ -176,7 +176,7 @@ def from_arrays(buffer):
     """Store frames in other arrays, as a file does."""
     before, n_rows = buffer.frames, buffer.size()
     buffer.frames = after = FrameStore(buffer.buffer_size, before.layout)
-    after.load_state_dict(before.state_dict(n_rows), n_rows)
+    after.load_state_dict(before.state_dict(), n_rows)
     return buffer
 
 
