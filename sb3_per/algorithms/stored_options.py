@@ -1,5 +1,5 @@
 """
-Saved models: SB3's fields hold what SB3 knows, and our options stand beside them.
+Saved models: SB3's fields hold what SB3 can read, and an extra field holds our options.
 
 So SB3 loads a model where this package is not installed. An option that JSON cannot hold (a
 function for beta, a class of the user's own) is pickled alone, within our options: SB3 does not
