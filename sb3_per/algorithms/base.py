@@ -410,7 +410,8 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             for a model of another algorithm.
         """
         refuse_misplaced(cls, kwargs)
-        kwargs[_GIVEN] = frozenset(kwargs)  # SB3 makes an attribute of it
+        # SB3 makes an attribute of it, which `_setup_model` reads and removes.
+        kwargs[_GIVEN] = frozenset(kwargs)
         return super().load(
             path, env, device, custom_objects, print_system_info, force_reset, **kwargs
         )
@@ -463,14 +464,18 @@ def require_matching_policy(model: OffPolicyAlgorithm) -> None:
     libraries = ("stable_baselines3.", "sb3_contrib.", "sb3_per.")
     kinds = [kind for kind in policy.__mro__ if kind.__module__.startswith(libraries)]
     kinds = [kind for kind in kinds if kind.__name__.endswith("Policy") and kind is not BasePolicy]
-    if not kinds or issubclass(policy, needed):  # the user's own need not derive from any
-        return
+    # A policy of ours is also one of the algorithm that ours extends, which cannot train it.
+    ours = [kind for kind in kinds if kind.__module__.startswith("sb3_per.")]
+    is_foreign = bool(ours) and ours[-1] not in needed.__mro__
+    if not kinds or (issubclass(policy, needed) and not is_foreign):
+        return  # a policy of the user's own need not derive from any
     # PPO and A2C have their policies in `common`.
     of_algorithms = [kind.__name__ for kind in kinds if ".common." not in kind.__module__]
     hint = ""
     if of_algorithms:
-        name = of_algorithms[-1].removesuffix("Policy")
-        hint = f" of {name} (load a model of {name} with {name} or PER{name})"
+        name = (ours[-1].__name__ if is_foreign else of_algorithms[-1]).removesuffix("Policy")
+        loaders = name if is_foreign else f"{name} or PER{name}"
+        hint = f" of {name} (load a model of {name} with {loaders})"
     raise ValueError(
         f"{type(model).__name__} needs a {needed.__name__}, got {policy.__name__}{hint}"
     )

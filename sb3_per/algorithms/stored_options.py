@@ -54,8 +54,10 @@ def take_stored_options(model: Any, given: frozenset[str]) -> dict[str, str]:
     options, lost = _readable(vars(model).pop(STORED, {}))
     kind, n_steps = options.pop("replay_buffer_class", None), options.pop("n_steps", model.n_steps)
     theirs = dict(model.replay_buffer_kwargs)
-    if model.replay_buffer_class is NStepReplayBuffer:  # the algorithm's, or only the buffer's
-        n_steps, _ = theirs.pop("n_steps", n_steps), theirs.pop("gamma", None)
+    if model.replay_buffer_class is NStepReplayBuffer:
+        # Its options may name n_steps, which SB3's algorithm then has as 1; gamma is the same.
+        n_steps = theirs.pop("n_steps", n_steps)
+        theirs.pop("gamma", None)
     if "n_steps" not in given:
         model.n_steps = n_steps
     if kind is not None and "replay_buffer_class" not in given:

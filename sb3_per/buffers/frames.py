@@ -24,9 +24,10 @@ class FrameStore:
     """
     Observations and next observations of a replay buffer, by slot.
 
-    Each step stores one frame, the newest of its next observation, in place ``step % n_ring``. The
-    frames of an observation are those of the ``n_stack`` steps before it. So the ring has
-    ``n_stack`` rows more than the buffer.
+    An observation is ``age`` frames from the ring, and older ones from the start of its episode;
+    with age 0, it is stored whole. Each step stores one frame, the newest of its next observation,
+    in place ``step % n_ring``. The frames of an observation are those of the ``n_stack`` steps
+    before it. So the ring has ``n_stack`` rows more than the buffer.
 
     An observation that does not continue from the step before, as at the start of an episode, is
     kept whole in ``starts``, without the zeros at its front. ``ages`` says how many frames are in
@@ -111,6 +112,7 @@ class FrameStore:
             missing,
         ):
             for i in np.flatnonzero(missing[:, 0]).tolist():
+                # How many frames are missing, the place of the step where they start, environment.
                 n_old, place, env = missing[i].tolist()
                 # Nothing is there if another thread has overwritten the transition meanwhile.
                 start = self.starts.get(place, {})

@@ -236,6 +236,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         is_moved = False
         if self.optimize_memory_usage and self.full:
             n_stored -= self.n_envs
+            # The write head can never be sampled; if it can, somebody has moved `pos`.
             is_moved = self.sampler.is_inserted(self.pos * self.n_envs)
         elif self.n_demonstration_rows > 0:
             n_stored -= self.n_demonstration_rows * self.n_envs - self.n_demonstrations

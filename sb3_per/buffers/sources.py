@@ -37,7 +37,8 @@ def collect(
     :param policy: Anything with ``predict``, such as a model of SB3. If ``predict`` returns a
         state, as recurrent policies do, it gets ``state`` and ``episode_start`` in the next step.
     :param env: An environment of gymnasium, or vectorized environments of SB3. The transitions of
-        several environments follow each other, and the last episode of each is truncated.
+        several environments follow each other, and the last episode of each is truncated. They
+        are reset, so take other ones than those of a training that goes on.
     :param n: How many transitions, of all environments together.
     :param deterministic: As for ``predict``.
     :param info_keys: Keys of ``infos`` to return, too, for a buffer with ``info_keys``.
@@ -46,6 +47,24 @@ def collect(
     """
     require_whole("n", n)
     _require_normalization(policy, env)
+    normalize = unwrap_vec_normalize(env) if isinstance(env, VecEnv) else None
+    was_training = normalize is not None and normalize.training
+    if normalize is not None:
+        normalize.training = False  # else its statistics would change
+    try:
+        return _collected(policy, env, n, deterministic, info_keys)
+    finally:
+        if normalize is not None:
+            normalize.training = was_training
+
+
+def _collected(
+    policy: Any,
+    env: gym.Env[Any, Any] | VecEnv,
+    n: int,
+    deterministic: bool,
+    info_keys: Sequence[str],
+) -> Transitions:
     act = functools.partial(policy.predict, deterministic=deterministic)
     if isinstance(env, VecEnv):
         steps, n_of_env = _steps_of_vec_env(act, env, info_keys), -(-n // env.num_envs)
@@ -107,7 +126,8 @@ def _steps_of_vec_env(
         for i in np.flatnonzero(dones).tolist():
             _put(after, i, normalize.unnormalize_obs(infos[i]["terminal_observation"]))
         truncations = np.array([info.get("TimeLimit.truncated", False) for info in infos])
-        rewards, ends = normalize.get_original_reward(), (dones & ~truncations, truncations)
+        ends = dones & ~truncations, truncations
+        rewards = normalize.get_original_reward()
         yield before, np.array(actions), rewards, after, *ends, info_values(infos, info_keys)
         memory = {} if state is None else {"state": state, "episode_start": dones}
 

@@ -40,7 +40,7 @@ PRIORITIZATIONS: dict[str, Callable[..., Prioritization]] = {
 # What a slot's byte says: it can be sampled; it was sampled, and its TD error has not come yet; its
 # transition was overwritten or removed after it was sampled. Zeros take no memory before a write.
 INSERTED, SAMPLED, STALE = 1, 2, 4
-# The numbers of a sampler: how many slots are inserted, and the end of them.
+# The numbers of a sampler: how many slots are inserted, and one past the last of them.
 N_INSERTED, END = range(2)
 
 Flags = NDArray[np.uint8]
@@ -134,7 +134,8 @@ class PrioritizedSampler:
         if n_first > 0:
             first_share = float(self.options.demonstration_share)
         uniforms = self.generator.random(batch_size + (share > 0) + (first_share > 0))
-        # In the order of the batch: by priority, uniformly, and from the first slots.
+        # Parts of the batch: by priority, uniformly, from the first slots. Their random numbers:
+        # of the uniform part, by priority, of the first slots, then those that round the sizes.
         n_uniform, n_others = 0, batch_size
         if first_share > 0:
             n_others -= min(int(first_share * batch_size + uniforms[-1]), batch_size)

@@ -151,6 +151,14 @@ def test_model_of_another_algorithm_is_refused_by_its_name(wrong, tmp_path):
         wrong.load(tmp_path / "model")
 
 
+def test_rainbow_is_not_loaded_as_perdqn(tmp_path):
+    make(Rainbow).save(tmp_path / "model")
+
+    with pytest.raises(ValueError, match="load a model of Rainbow with Rainbow"):
+        PERDQN.load(tmp_path / "model")
+    assert type(Rainbow.load(tmp_path / "model")) is Rainbow
+
+
 def test_model_without_a_replay_buffer_is_refused(tmp_path):
     PPO("MlpPolicy", "CartPole-v1", device="cpu").save(tmp_path / "model")
 

@@ -143,6 +143,15 @@ def test_collect_returns_observations_and_rewards_that_are_not_normalized():
     assert np.array(policy.seen)[:, 0, 0] == pytest.approx(expected, abs=1e-6)
 
 
+def test_collect_changes_no_statistics_of_normalization():
+    env = VecNormalize(vectorized(2))
+
+    collect(Recorder(), env, 12)
+
+    assert (env.obs_rms.count, env.ret_rms.count) == (1e-4, 1e-4)
+    assert env.training
+
+
 @pytest.mark.parametrize("env", [Counter(), vectorized()])
 def test_collect_refuses_environments_without_the_normalization_of_a_model(env):
     model = PERDQN("MlpPolicy", VecNormalize(vectorized()), buffer_size=20, device="cpu")
