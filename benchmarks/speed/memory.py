@@ -35,10 +35,14 @@ def measure_slots(prioritization: str, capacity: int, n_steps: int) -> Row:
     :param n_steps: How often a batch of 32 is sampled and updated, and four transitions added.
     """
     arguments = (capacity, flat(1).observations, ACTIONS, "cpu")
-    plain = _bytes_of(lambda: ReplayBuffer(*arguments))
-    ours = _bytes_of(lambda: PrioritizedReplayBuffer(*arguments, prioritization=prioritization))
-    buffer = PrioritizedReplayBuffer(*arguments, prioritization=prioritization)
-    full = OfSB3(buffer, flat(1).one)
+
+    def make() -> PrioritizedReplayBuffer:
+        buffer = PrioritizedReplayBuffer(*arguments, prioritization=prioritization)
+        _ = buffer.observations  # arrays are made when they are first used
+        return buffer
+
+    plain, ours = _bytes_of(lambda: ReplayBuffer(*arguments)), _bytes_of(make)
+    full = OfSB3(make(), flat(1).one)
     td_errors = np.random.default_rng(0).exponential(size=(1000, BATCH)).astype(np.float32)
     before = 0.0
     for step in tqdm(range(n_steps), prioritization, leave=False, miniters=1000):
