@@ -108,7 +108,7 @@ def config_file(algorithm: str) -> pathlib.Path:
 
 
 def rl_zoo_file(algorithm: str) -> pathlib.Path:
-    """Return RL-Zoo's YAML file of an algorithm: in its package, or beside it in a clone."""
+    """Return RL-Zoo's YAML file of an algorithm; in a clone, it is next to the package."""
     spec = importlib.util.find_spec("rl_zoo3")  # not imported, since that patches gymnasium
     if spec is None or spec.origin is None:
         raise ImportError(f"the YAML file of {algorithm} comes with RL-Zoo: {install('zoo')}")
