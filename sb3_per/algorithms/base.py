@@ -57,6 +57,8 @@ _MISPLACED = {
 _WITHOUT_PRIORITIES = (ReplayBuffer, DictReplayBuffer, NStepReplayBuffer)
 # While a model is loaded: the names of the arguments that its user has passed to ``load``.
 _GIVEN = "_given_to_load"
+# Until ``load`` warns of them: the stored options that cannot be read, and the reasons.
+_LOST = "_lost_options"
 
 
 class PrioritizedAlgorithm(OffPolicyAlgorithm):
@@ -129,10 +131,8 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             self.replay_buffer_kwargs, self.n_steps = options, n_steps
         # With all defaults, so that a saved model keeps its options when defaults change.
         self.replay_buffer_kwargs = _options_of(self.replay_buffer, options)
-        for name, reason in lost.items():
-            used = {**self.replay_buffer_kwargs, "replay_buffer_class": kind}.get(name)
-            message = f"the saved {name} cannot be read ({reason}): {used!r} is used in its place"
-            warnings.warn(message, stacklevel=4)
+        if lost:
+            vars(self)[_LOST] = lost
 
     def _resolve_options(self, kind: type[PrioritizedReplayBuffer]) -> dict[str, Any]:
         """
@@ -305,7 +305,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             require_compute_reward(env)
         super().set_env(env, force_reset)
         if isinstance(buffer, PrioritizedHerReplayBuffer):
-            buffer.continue_with(self.env)
+            buffer.set_env(self.env)
 
     def set_random_seed(self, seed: int | None = None) -> None:
         """Set all seeds as SB3 does, and seed the buffer's random generator."""
@@ -412,9 +412,14 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         refuse_misplaced(cls, kwargs)
         # SB3 makes an attribute of it, which `_setup_model` reads and removes.
         kwargs[_GIVEN] = frozenset(kwargs)
-        return super().load(
+        model = super().load(
             path, env, device, custom_objects, print_system_info, force_reset, **kwargs
         )
+        used = {**model.replay_buffer_kwargs, "replay_buffer_class": model.replay_buffer_class}
+        for name, reason in vars(model).pop(_LOST, {}).items():
+            rule = f"the saved {name} cannot be read ({reason})"
+            warnings.warn(f"{rule}: {used.get(name)!r} is used in its place", stacklevel=2)
+        return model
 
     def save(
         self,

@@ -200,15 +200,15 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
         for env in envs[self._current_ep_start[envs] != self.pos]:
             self._compute_episode_length(int(env))
 
-    def continue_with(self, env: VecEnv | None) -> None:
+    def set_env(self, env: VecEnv | None) -> None:
         """
         Compute the rewards for new goals with these environments from now on.
 
-        If they differ from the ones before, the running episodes are treated as truncated.
+        Unlike SB3's, they may be changed; the running episodes are treated as truncated then.
         """
-        if env is not self.env:
+        if self.env is not None and env is not self.env:
             self.end_episodes()
-            self.env = env
+        self.env = env
 
     def reset(self) -> None:
         """Empty the buffer; TD errors of earlier batches are dropped. The generator continues."""

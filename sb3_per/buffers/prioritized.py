@@ -210,9 +210,10 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         """Return how many transitions are demonstrations: the first slots."""
         return self.sampler.n_demonstrations
 
-    def _set_demonstrations(self, n: int) -> None:
-        self.sampler.n_demonstrations = n
-        self.n_demonstration_rows = -(-n // self.n_envs)
+    @property
+    def n_demonstration_rows(self) -> int:  # type: ignore[override]  # 0 without priorities
+        """Return how many rows hold demonstrations: the first ones."""
+        return -(-self.sampler.n_demonstrations // self.n_envs)
 
     def sampleable_slots(self) -> IntArray:
         """Return the slots that can be sampled, in order."""
@@ -246,7 +247,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
     def _take_in_storage(self) -> None:
         """Let exactly the slots that hold transitions be sampled."""
         if not self.full and self.pos < self.n_demonstration_rows:
-            self._set_demonstrations(0)
+            self.sampler.n_demonstrations = 0
         # First, since another thread may add a row now: it must not be removed.
         is_inserted = self.sampler.is_inserted(np.arange(self.n_slots))
         is_stored = np.zeros(self.n_slots, dtype=np.bool_)
@@ -307,7 +308,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
     def reset(self) -> None:
         """Empty the buffer; TD errors of earlier batches are dropped. The generator continues."""
         super().reset()
-        self._set_demonstrations(0)
+        self.sampler.n_demonstrations = 0
         self.sampler.clear()
 
     def sample(  # type: ignore[override]  # SB3's six fields come first, but a NamedTuple cannot be extended
@@ -439,7 +440,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
 
     def _fill(self, state: Mapping[str, Any]) -> None:
         super()._fill(state)
-        self._set_demonstrations(state["n_demonstrations"])
+        self.sampler.n_demonstrations = state["n_demonstrations"]
         self.beta = state["beta"]
         self.sampler.load_state_dict(state["sampler"])
         self._take_in_storage()

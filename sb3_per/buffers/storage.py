@@ -332,7 +332,7 @@ class SlotReplayBuffer(ReplayBuffer):
             if n_of_env > 0:
                 last = n_of_env - 1, env
                 self.timeouts[last] = max(self.timeouts[last], 1 - self.dones[last])
-        self.pos = self.n_demonstration_rows = -(-n // self.n_envs)
+        self.pos = -(-n // self.n_envs)
 
     def extend_from(self, buffer: ReplayBuffer) -> None:
         """Add the newest transitions of a buffer with the same spaces, the oldest of them first."""

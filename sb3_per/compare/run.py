@@ -105,7 +105,7 @@ def _last_line(output: Path) -> str:
     lines = output.read_text(encoding="utf-8").split("\n") if output.is_file() else []
     lines = [line for line in lines if line.strip()]
     is_traceback = any(line.startswith("Traceback") for line in lines)
-    return lines[-1] if is_traceback else "its process was killed"
+    return lines[-1] if is_traceback else "its process ended without an error, as if it was killed"
 
 
 def check(runs: Sequence[Run]) -> None:

@@ -308,11 +308,13 @@ def test_value_that_cannot_be_read_loses_only_itself(tmp_path, monkeypatch):
     (tmp_path / "module_of_mine.py").unlink()
     del sys.modules["module_of_mine"]
 
-    with pytest.warns(UserWarning, match=r"saved beta cannot .*module_of_mine.*\(0.4, 1.0\)"):
+    match = r"saved beta cannot .*module_of_mine.*\(0.4, 1.0\)"
+    with pytest.warns(UserWarning, match=match) as caught:
         loaded = PERDQN.load(tmp_path / "rising", env=Point(True))
     with pytest.warns(UserWarning, match="saved prioritization .* 'proportional' is used"):
         other = PERDQN.load(tmp_path / "class")
 
+    assert caught[0].filename == __file__  # not a line of the library
     assert loaded.replay_buffer.alpha == other.replay_buffer.alpha == 0.3
     assert loaded.learn(30).replay_buffer.beta > 0.9
 
