@@ -1,4 +1,4 @@
-"""Checks of arguments, states of random generators, install hints, and the numba decorator."""
+"""Checks of arguments, dicts of arrays, random generators, install hints, numba's decorator."""
 
 import warnings
 from collections.abc import Callable
@@ -51,9 +51,19 @@ def generator_from(state: dict[str, Any]) -> np.random.Generator:
 
 def as_arrays(state: Any) -> Any:
     """Return a state with NumPy's arrays in place of arrays in a file."""
-    if isinstance(state, dict):
-        return {name: as_arrays(part) for name, part in state.items()}
-    return np.asarray(state) if hasattr(state, "__array__") else state
+    return map_arrays(lambda part: np.asarray(part) if hasattr(part, "__array__") else part, state)
+
+
+def map_arrays(function: Callable[..., Any], *stores: Any) -> Any:
+    """Return what a function makes of arrays, or by key, of those in dicts with the same keys."""
+    if isinstance(stores[0], dict):
+        return {key: map_arrays(function, *(s[key] for s in stores)) for key in stores[0]}
+    return function(*stores)
+
+
+def select(store: Any, index: Any) -> Any:
+    """Return a part of an array, or of every array in a dict."""
+    return map_arrays(lambda array: array[index], store)
 
 
 def fill(targets: Any, sources: Any, name: str = "arrays") -> None:

@@ -203,12 +203,12 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             of the first two are those of the environment: they are scaled and transposed here.
         :raises ValueError: before anything has changed, for what does not fit the environment.
         """
-        self.replay_buffer.add_demonstrations(*map(self._as_stored, sources))
+        self.replay_buffer.add_demonstrations(*map(self._from_environment, sources))
         if self.replay_buffer_kwargs.get("n_stack", 1) > self.replay_buffer.n_stack:
             self.replay_buffer_kwargs |= {"n_stack": 1, "frames_first": None}
             self._say("Storing whole stacks of frames in the replay buffer, for demonstrations.")
 
-    def _as_stored(self, source: Any) -> dict[str, Any]:
+    def _from_environment(self, source: Any) -> dict[str, Any]:
         """Return transitions as the buffer stores them: images transposed, actions scaled."""
         transitions = transitions_of(source)
         if not (isinstance(source, Mapping) or hasattr(source, "iterate_episodes")):

@@ -133,7 +133,7 @@ class FrameStore:
         :param row: The row that is written: SB3's ``pos``.
         :raises ValueError: for another shape; nothing has changed then.
         """
-        stacks, next_stacks = map(self.layout.as_stored, (observations, next_observations))
+        stacks, next_stacks = map(self.layout.as_bytes, (observations, next_observations))
         # Another one than n_added after `reset`, and after an exception in the buffer's `add`.
         step = self.n_added - (self.n_added - row) % self.n_rows
         latest = self._latest
@@ -166,7 +166,7 @@ class FrameStore:
         """Return the next observations of the step before."""
         n_envs = self.frames.shape[1]
         first = (step - 1) % self.n_rows * n_envs
-        return self.layout.as_stored(self.next_observations(np.arange(first, first + n_envs)))
+        return self.layout.as_bytes(self.next_observations(np.arange(first, first + n_envs)))
 
     def _warn(self) -> None:
         is_first = self.layout.frames_first
@@ -243,7 +243,7 @@ class StackLayout:
         # Of the bytes of an observation, except those of one frame.
         self.is_shifted = is_shifted.ravel()[: -self._stored_row[-1]]
 
-    def as_stored(self, observations: Any) -> Frames:
+    def as_bytes(self, observations: Any) -> Frames:
         """
         Return observations as bytes, shape (n_envs, n_outer, n_stack, n_inner), oldest frame first.
 

@@ -15,7 +15,7 @@ from stable_baselines3.her.goal_selection_strategy import (
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 from typing_extensions import Unpack
 
-from sb3_per._utils import fill, require_one_of, require_whole
+from sb3_per._utils import fill, map_arrays, require_one_of, require_whole
 from sb3_per.buffers.prioritized import (
     PrioritizedDictReplayBuffer,
     PrioritizedReplayBufferSamples,
@@ -243,7 +243,10 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
         if n_real < batch_size:
             parts.append(self._get_virtual_samples(rows[n_real:], envs[n_real:], env))
         # Without discounts, since returns are of one step.
-        fields: list[Any] = [_concatenated([part[i] for part in parts]) for i in range(5)]
+        fields: list[Any] = [
+            map_arrays(lambda *tensors: th.cat(tensors), *(part[i] for part in parts))
+            for i in range(5)
+        ]
         return self._batch_of([*fields, None], SampledBatch(slots, weights))
 
     def _require_enough(self, batch_size: int) -> None:
@@ -294,10 +297,3 @@ def require_compute_reward(env: VecEnv | None) -> None:
             "model.get_env() or make_vec_env(...) (to load a model, pass env), with a method "
             f"compute_reward(achieved_goal, desired_goal, info), got {env}"
         )
-
-
-def _concatenated(parts: list[Any]) -> Any:
-    """Return the concatenation of tensors, or of dicts of tensors."""
-    if isinstance(parts[0], dict):
-        return {key: th.cat([part[key] for part in parts]) for key in parts[0]}
-    return th.cat(parts)

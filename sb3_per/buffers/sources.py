@@ -14,7 +14,7 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.save_util import load_from_pkl
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_normalize
 
-from sb3_per._utils import require_whole
+from sb3_per._utils import map_arrays, require_whole, select
 from sb3_per.buffers.storage import SlotReplayBuffer, info_values, rows_in_order
 
 Transitions = dict[str, Any]  # arrays (n, ...), or dicts of arrays for Dict observations and infos
@@ -73,7 +73,7 @@ def _collected(
     columns = zip(*itertools.islice(steps, n_of_env), strict=True)
     names = (*FIELDS, "infos") if info_keys else FIELDS
     found = {
-        name: _map(lambda array: _by_env(array)[:n], _stacked(column))
+        name: map_arrays(lambda array: _by_env(array)[:n], _stacked(column))
         for name, column in zip(names, columns, strict=False)
     }
     ends = np.arange(n_of_env, n, n_of_env) - 1
@@ -124,12 +124,18 @@ def _steps_of_vec_env(
         observations, _, dones, infos = env.step(actions)
         after = normalize.get_original_obs()
         for i in np.flatnonzero(dones).tolist():
-            _put(after, i, normalize.unnormalize_obs(infos[i]["terminal_observation"]))
+            last = normalize.unnormalize_obs(infos[i]["terminal_observation"])
+            map_arrays(_write, select(after, np.s_[i : i + 1]), last)
         truncations = np.array([info.get("TimeLimit.truncated", False) for info in infos])
         ends = dones & ~truncations, truncations
         rewards = normalize.get_original_reward()
         yield before, np.array(actions), rewards, after, *ends, info_values(infos, info_keys)
         memory = {} if state is None else {"state": state, "episode_start": dones}
+
+
+def _write(target: NDArray[Any], values: NDArray[Any]) -> None:
+    # `VecNormalize` has rounded them to float32 in between, so whole numbers are whole no more.
+    target[...] = np.rint(values) if target.dtype.kind in "iu" else values
 
 
 def transitions_of(source: Any) -> Transitions:
@@ -162,23 +168,24 @@ def _of_buffer(buffer: ReplayBuffer) -> Transitions:
     is_done = buffer.dones[rows] > 0
     ends[-1:] |= ~is_done[-1:]
     transitions = {
-        "observations": _map(lambda array: array[rows], buffer.observations),
+        "observations": select(buffer.observations, rows),
         "actions": buffer.actions[rows],
         "rewards": buffer.rewards[rows],
-        "next_observations": _map(lambda array: array[next_rows], next_observations),
+        "next_observations": select(next_observations, next_rows),
         "terminations": is_done & ~ends,
         "truncations": ends,
     }
-    found: Transitions = _map(_by_env, transitions)
+    found: Transitions = map_arrays(_by_env, transitions)
     return found
 
 
 def _of_episode(episode: Any) -> Transitions:
+    observations = map_arrays(np.asarray, episode.observations)
     return {
-        "observations": _map(lambda array: np.asarray(array)[:-1], episode.observations),
+        "observations": select(observations, np.s_[:-1]),
         "actions": np.asarray(episode.actions),
         "rewards": np.asarray(episode.rewards),
-        "next_observations": _map(lambda array: np.asarray(array)[1:], episode.observations),
+        "next_observations": select(observations, np.s_[1:]),
         "terminations": np.asarray(episode.terminations),
         "truncations": np.asarray(episode.truncations),
     }
@@ -237,35 +244,16 @@ def has_shape(observations: Any, space: spaces.Space[Any]) -> bool:
     return bool(np.shape(observations)[1:] == space.shape)
 
 
-def _map(function: Callable[[Any], Any], arrays: Any) -> Any:
-    """Return what a function makes of an array, or of every array in a dict."""
-    if isinstance(arrays, Mapping):
-        return {key: _map(function, part) for key, part in arrays.items()}
-    return function(arrays)
-
-
 def _by_env(array: NDArray[Any]) -> NDArray[Any]:
     """Return rows (n, n_envs, ...) as (n * n_envs, ...), one environment after the other."""
     return np.concatenate([*np.moveaxis(array, 1, 0)])
 
 
-def _put(arrays: Any, i: int, values: Any) -> None:
-    if isinstance(arrays, dict):
-        for key, part in arrays.items():
-            _put(part, i, values[key])
-    else:
-        arrays[i] = values
-
-
 def _stacked(values: Sequence[Any]) -> Any:
     """Return single values, or dicts of them, as arrays."""
-    if isinstance(values[0], Mapping):
-        return {key: np.stack([value[key] for value in values]) for key in values[0]}
-    return np.stack(values)
+    return map_arrays(lambda *parts: np.stack(parts), *values)
 
 
 def joined(parts: Sequence[Any]) -> Any:
     """Return the concatenation of arrays, or of dicts of arrays."""
-    if isinstance(parts[0], Mapping):
-        return {key: joined([part[key] for part in parts]) for key in parts[0]}
-    return np.concatenate(parts)
+    return map_arrays(lambda *arrays: np.concatenate(arrays), *parts)

@@ -19,7 +19,7 @@ from stable_baselines3.common.preprocessing import get_obs_shape
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from stable_baselines3.common.vec_env import VecNormalize
 
-from sb3_per._utils import fill, require_number, require_whole
+from sb3_per._utils import fill, map_arrays, require_number, require_whole, select
 from sb3_per.buffers.frames import FrameStore, StackedRows, StackLayout
 from sb3_per.prioritization.sum_tree import IntArray
 
@@ -227,7 +227,8 @@ class SlotReplayBuffer(ReplayBuffer):
         n_rows = min(self.size() + self.optimize_memory_usage, self.buffer_size)
         names = () if self.n_stack > 1 else self._stores_of_observations()
         stores = {**{name: getattr(self, name) for name in (*names, *STORAGE[2:])}, "infos": infos}
-        return {name: _first_rows(store, n_rows) for name, store in stores.items()}
+        views: dict[str, Any] = select(stores, np.s_[:n_rows])
+        return views
 
     def _require_fitting(self, state: Mapping[str, Any]) -> None:
         """Raise ValueError unless ``_fill`` can fill this buffer."""
@@ -327,7 +328,8 @@ class SlotReplayBuffer(ReplayBuffer):
         start = 0
         for env in range(self.n_envs):
             n_of_env = len(range(env, n, self.n_envs))  # slots 0 to n - 1 are filled
-            _put_column(stores, transitions, env, slice(start, start + n_of_env))
+            columns = select(stores, np.s_[:n_of_env, env])
+            map_arrays(np.copyto, columns, select(transitions, np.s_[start : start + n_of_env]))
             start += n_of_env
             if n_of_env > 0:
                 last = n_of_env - 1, env
@@ -345,7 +347,7 @@ class SlotReplayBuffer(ReplayBuffer):
         stored: Any = getattr(buffer, "infos", [[{}] * self.n_envs] * buffer.buffer_size)  # of HER
         for row, next_row in [*zip(rows, next_rows, strict=True)][-self.buffer_size :]:
             if frames is None:
-                both = _row(buffer.observations, row), _row(next_observations, next_row)
+                both = select(buffer.observations, row), select(next_observations, next_row)
             else:
                 slots = self.slots_of(row)
                 both = frames.observations(slots), frames.next_observations(slots)
@@ -468,10 +470,8 @@ class SlotReplayBuffer(ReplayBuffer):
 
     def _tensor(self, array: Any) -> Any:
         """Return an array as a tensor, or a dict of arrays as a dict of tensors."""
-        if isinstance(array, dict):
-            return {key: self._tensor(part) for key, part in array.items()}
         # Gathering has copied the rows already, so no copy as in SB3; as_tensor would be slower.
-        return th.from_numpy(array) if self.device == CPU else self.to_torch(array)
+        return map_arrays(th.from_numpy if self.device == CPU else self.to_torch, array)
 
 
 class FileArrays:
@@ -592,12 +592,6 @@ def described(space: spaces.Space[Any]) -> Any:
     return f"{type(space).__name__}{space.shape} {space.dtype}{choices}"
 
 
-def _first_rows(store: Any, n_rows: int) -> Any:
-    if isinstance(store, Mapping):
-        return {key: _first_rows(part, n_rows) for key, part in store.items()}
-    return store[:n_rows]
-
-
 def info_values(infos: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> dict[str, Any]:
     """
     Return the values of some keys of the infos of all environments, (n_envs, ...) each.
@@ -611,27 +605,11 @@ def info_values(infos: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> dict
     return {key: np.array([info[key] for info in infos]) for key in keys}
 
 
-def _put_column(store: Any, values: Any, env: int, chosen: slice) -> None:
-    if isinstance(store, dict):
-        for key, part in store.items():
-            _put_column(part, values[key], env, chosen)
-    else:
-        store[: chosen.stop - chosen.start, env] = values[chosen]
-
-
 def _parts_of(space: spaces.Space[Any]) -> dict[Any, Any]:
     """Return the spaces of Dict observations by key, or the only one."""
     return space.spaces if isinstance(space, spaces.Dict) else {None: space}
 
 
-def _row(store: Any, row: int) -> Any:
-    return (
-        {key: part[row] for key, part in store.items()} if isinstance(store, dict) else store[row]
-    )
-
-
 def _take(store: Any, slots: IntArray) -> Any:
     """Return rows by slot of an array (n_rows, n_envs, ...); two indices would be slower."""
-    if isinstance(store, dict):
-        return {key: _take(part, slots) for key, part in store.items()}
-    return store.reshape(-1, *store.shape[2:]).take(slots, axis=0)
+    return map_arrays(lambda array: array.reshape(-1, *array.shape[2:]).take(slots, axis=0), store)
