@@ -12,7 +12,6 @@ from sb3_per import PERDQN
 from sb3_per.buffers.prioritized import PrioritizedReplayBuffer
 from sb3_per.prioritization.proportional import Proportional
 from sb3_per.prioritization.rank_based import RankBased
-from sb3_per.prioritization.sum_tree import SamplingScheme
 
 ALPHA, BETA = 0.6, 0.4
 ACTIONS = spaces.Discrete(4)
@@ -80,14 +79,14 @@ class Bare:
 
     def __init__(self, kind: Callable[[int], Proportional | RankBased], capacity: int) -> None:
         self._prioritization, self._capacity = kind(capacity), capacity
-        self._generator, self._scheme = np.random.default_rng(0), SamplingScheme()
+        self._generator = np.random.default_rng(0)
         self._prioritization.insert(np.arange(capacity))
         self._next = 0
 
     def sample(self, batch_size: int) -> Any:
-        priorities, uniforms = self._prioritization, self._generator.random(batch_size)
-        leaves = self._scheme.sample(priorities.tree, batch_size, uniforms).slots
-        return priorities.slots_at(leaves)
+        tree, strata = self._prioritization.tree, np.arange(batch_size)
+        masses = (strata + self._generator.random(batch_size)) * (tree.total / batch_size)
+        return self._prioritization.slots_at(tree.find(masses))
 
     def update(self, drawn: Any, td_errors: NDArray[np.float32]) -> None:
         self._prioritization.update(drawn, td_errors.astype(np.float64))

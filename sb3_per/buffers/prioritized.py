@@ -102,7 +102,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         a loss without a threshold needs a number.
     :param uniform_share: The part of each batch that is sampled uniformly, in [0, 1]; needs
         ``replacement=True``. The weights use the probability under the mixture, P(i) = share / N +
-        (1 - share) p_i^alpha / sum, so without normalization they are at most share^-beta.
+        (1 - share) p_i^alpha / sum, so without normalization they are at most share^-beta
+        (with ``demonstration_share``, at most ((1 - demonstration_share) share)^-beta).
     :param initial_priority: Priority of the first transitions, until a TD error is known, > 0.
         Default: 1.
     :param new_priority: New transitions get the largest priority ever seen (``"max_seen"``, the
@@ -121,7 +122,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
     :param stratified: True (the default): one sample from each of B equal slices of the
         probability. False: B independent samples.
     :param replacement: Whether a batch may hold a transition twice. If not, weights come from the
-        probability of being in the batch; see ``sb3_per.prioritization.sum_tree.SamplingScheme``.
+        probability of being in the batch: ``sb3_per.prioritization.sum_tree.sample_distinct``.
     :raises ValueError: for an option out of its range.
     """
 
@@ -165,7 +166,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         with_extremes = options.new_priority == "max_stored"
         with_extremes |= options.weight_normalization == "buffer"
         with_share = options.uniform_share > 0 or options.demonstration_share > 0
-        warm_up(kind, self.sampler.scheme, with_extremes, with_share)
+        warm_up(kind, options.stratified, options.replacement, with_extremes, with_share)
 
     def __getstate__(self) -> dict[str, Any]:
         # A pickled buffer is loaded into memory.

@@ -27,8 +27,8 @@ from sb3_per.prioritization.sum_tree import (
     STRATIFIED,
     FloatArray,
     IntArray,
-    SamplingScheme,
     find_leaves,
+    sample_distinct,
 )
 
 PRIORITIZATIONS: dict[str, Callable[..., Prioritization]] = {
@@ -73,7 +73,7 @@ class PrioritizedSampler:
         self.prioritization: Prioritization = kind(
             n_slots, **options.shared, **(options.prioritization_kwargs or {})
         )
-        self.scheme = SamplingScheme(bool(options.stratified), bool(options.replacement))
+        self._stratified = bool(options.stratified)  # NumPy's would compile another kernel
         self.n_demonstrations = 0  # the first slots
         self.flags: Flags = np.zeros(n_slots, dtype=np.uint8)
         # Only kernels change these numbers, so no thread sees a change that is half done.
@@ -112,8 +112,8 @@ class PrioritizedSampler:
         :param batch_size: B, at least 1; without replacement at most ``n_sampleable``.
         :param beta: Exponent of the weights (N * P)^-beta, in [0, 1].
         """
-        is_mixture = self.scheme.replacement
-        batch = (self._sample_mixture if is_mixture else self._sample_distinct)(batch_size, beta)
+        sample = self._sample_mixture if self.options.replacement else self._sample_distinct
+        batch = sample(batch_size, beta)
         if self.options.weight_normalization == "mean":
             weights = batch.weights
             weights /= weights.sum() / batch_size  # `mean` returns the same, 3 us later
@@ -125,10 +125,9 @@ class PrioritizedSampler:
 
         Each slot gets its probability under the mixture, whichever part it came from: the balance
         heuristic (Veach & Guibas 1995). The sizes of the parts are rounded up or down at random, so
-        that they are share * B on average. Therefore the probabilities are exact for each share,
-        and no weight exceeds share^-beta.
+        that they are share * B on average. Therefore the probabilities are exact for each share.
         """
-        tree, stratified = self.prioritization.tree, self.scheme.stratified
+        tree, stratified = self.prioritization.tree, self._stratified
         n_first, n_inserted = self.n_demonstrations, self.n_sampleable
         share, first_share = float(self.options.uniform_share), 0.0
         if n_first > 0:
@@ -153,11 +152,9 @@ class PrioritizedSampler:
             if slots is not leaves:
                 leaves[n_by_priority:] = self.prioritization.leaves_of(slots[n_by_priority:])
         uniform_part = share / n_inserted
-        reference = 1 / n_inserted
-        if self.options.weight_normalization == "batch":
-            reference = 0.0
-        elif self.options.weight_normalization == "buffer":
-            reference = uniform_part + (1 - share) * (tree.smallest() / total)
+        smallest = np.nan
+        if self.options.weight_normalization == "buffer":
+            smallest = uniform_part + (1 - share) * (tree.smallest() / total)
         weights = np.empty((batch_size, 1), dtype=np.float32)
         _weigh_mixture(
             tree.nodes,
@@ -169,9 +166,9 @@ class PrioritizedSampler:
             uniform_part,
             first_share,
             n_first,
-            reference,
+            self._reference(smallest),
             beta,
-            uniforms,
+            uniforms,  # their memory, for the probabilities
             self.flags,
             weights,
         )
@@ -179,18 +176,26 @@ class PrioritizedSampler:
 
     def _sample_distinct(self, batch_size: int, beta: float) -> SampledBatch:
         """Sample distinct slots by priority."""
-        divided_by = self.options.weight_normalization
-        leaves, probabilities, smallest = self.scheme.sample(
+        leaves, probabilities, smallest = sample_distinct(
             self.prioritization.tree,
             batch_size,
-            self.generator.random(self.scheme.n_uniforms(batch_size)),
-            with_smallest=divided_by == "buffer",
+            self.generator,
+            stratified=self._stratified,
+            with_smallest=self.options.weight_normalization == "buffer",
         )
-        references = {"batch": 0.0, "buffer": smallest}
-        reference = references.get(divided_by, 1 / self.n_sampleable)
         slots = self.prioritization.slots_at(leaves)
         self.flags[slots] = (self.flags[slots] & INSERTED) | SAMPLED
-        return SampledBatch(slots, importance_weights(probabilities, reference, beta))
+        weights = importance_weights(probabilities, self._reference(smallest), beta)
+        return SampledBatch(slots, weights)
+
+    def _reference(self, smallest: float) -> float:
+        """
+        Return the probability whose weight is 1; 0 stands for the smallest of the batch.
+
+        :param smallest: The smallest probability of all slots.
+        """
+        references = {"batch": 0.0, "buffer": smallest}
+        return references.get(self.options.weight_normalization, 1 / self.n_sampleable)
 
     def update(self, slots: IntArray, td_errors: FloatArray) -> None:
         """
@@ -306,7 +311,9 @@ def _as_json(value: Any) -> Any:
 
 
 @cache
-def warm_up(kind: str, scheme: SamplingScheme, with_extremes: bool, with_share: bool) -> None:
+def warm_up(
+    kind: str, stratified: bool, replacement: bool, with_extremes: bool, with_share: bool
+) -> None:
     """
     Compile all functions that a sampler needs, or load them from numba's cache.
 
@@ -325,8 +332,8 @@ def warm_up(kind: str, scheme: SamplingScheme, with_extremes: bool, with_share: 
 
     options = PrioritizationOptions(
         kind,
-        stratified=scheme.stratified,
-        replacement=scheme.replacement,
+        stratified=stratified,
+        replacement=replacement,
         uniform_share=0.5 if with_share else 0.0,
         weight_normalization="buffer" if with_extremes else "batch",
         new_priority="max_stored" if with_extremes else "max_seen",

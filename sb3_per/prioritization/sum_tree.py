@@ -1,4 +1,4 @@
-"""A sum tree whose nodes have eight children, and the four ways to sample a batch from it."""
+"""A sum tree whose nodes have eight children, and samples from it without replacement."""
 
 from typing import Any, NamedTuple
 
@@ -110,83 +110,51 @@ class SumTree:
         self._extremes = None
 
 
-class SampledSlots(NamedTuple):
-    """
-    A sampled batch: leaves of a tree, or the slots that they stand for. A probability is how often
-    a batch holds the slot on average, divided by B.
+class DistinctLeaves(NamedTuple):
+    """Leaves sampled without replacement, and how often a batch holds each one, divided by B."""
 
-    The order of stratified slots is not random: shuffle a batch before you split it.
-    """
-
-    slots: IntArray  # (B,)
+    leaves: IntArray  # (B,)
     probabilities: FloatArray  # (B,), > 0
-    smallest_probability: float = np.nan  # of all slots; NaN unless with_smallest
+    smallest_probability: float  # of all leaves; NaN unless with_smallest
 
 
-class SamplingScheme(NamedTuple):
+def sample_distinct(
+    tree: SumTree,
+    batch_size: int,
+    generator: np.random.Generator,
+    *,
+    stratified: bool,
+    with_smallest: bool = False,
+) -> DistinctLeaves:
     """
-    How the B samples of a batch depend on each other.
+    Sample leaves without replacement; leaves of weight 0 are never sampled. O(B log n_leaves).
 
-    With replacement, each sample is a leaf with P(i) = weight / total. Strata are B equal slices
-    of the total, with one sample from each (Schaul et al. 2016, section 3.3).
+    Stratified samples share one offset in B equal slices of the total (systematic sampling): a leaf
+    is sampled with probability min(1, c * weight), where c makes these probabilities add up to B.
+    Leaves that fill a whole stratum are taken first.
 
-    Without replacement, strata share one offset (systematic sampling): a leaf is sampled with
-    probability min(1, c * weight), where c makes these probabilities add up to B. Leaves that fill
-    a whole stratum are taken first.
+    Independent samples are taken one after the other from the leaves that are left. This is the
+    same as letting each leaf arrive after an exponential time whose rate is its weight, and taking
+    the first B. Let tau be the time at which leaf B + 1 arrives. Given tau, a leaf is sampled with
+    probability 1 - exp(-weight * tau), and importance weights from this probability are unbiased
+    (rank conditioning, Cohen & Kaplan 2007).
 
-    Independent samples without replacement are taken one after the other from the leaves that are
-    left. This is the same as letting each leaf arrive after an exponential time whose rate is its
-    weight, and taking the first B. Let tau be the time at which leaf B + 1 arrives. Given tau, a
-    leaf is sampled with probability 1 - exp(-weight * tau), and importance weights from this
-    probability are unbiased (rank conditioning, Cohen & Kaplan 2007).
-
-    :param stratified: True: one sample from each of B equal slices of the total. False: B
-        independent samples.
-    :param replacement: Whether a batch may hold a leaf twice.
+    :param tree: A tree of which at least B leaves are above 0.
+    :param batch_size: B, how many leaves to sample.
+    :param with_smallest: Whether to find the smallest probability of all leaves as well.
     """
-
-    stratified: bool = True
-    replacement: bool = True
-
-    def n_uniforms(self, batch_size: int) -> int:
-        """Return how many random numbers ``sample`` uses for a batch."""
-        if self.replacement:
-            return batch_size
-        return 1 if self.stratified else 2 * batch_size + 1
-
-    def sample(
-        self,
-        tree: SumTree,
-        batch_size: int,
-        uniforms: FloatArray,
-        *,
-        with_smallest: bool = False,
-    ) -> SampledSlots:
-        """
-        Sample leaves; leaves of weight 0 are never sampled. O(B log n_leaves).
-
-        :param tree: A tree with a total above 0. Without replacement, at least B of its leaves must
-            be above 0.
-        :param batch_size: B, how many leaves to sample.
-        :param uniforms: Random numbers in [0, 1), shape (n_uniforms(B),).
-        :param with_smallest: Whether to find the smallest probability of all leaves as well.
-        """
-        lightest = tree.smallest() if with_smallest else np.nan
-        leaves = np.zeros(batch_size, dtype=np.int64)
-        if self.replacement:
-            kind = STRATIFIED if self.stratified else INDEPENDENT
-            total = find_leaves(tree.nodes, tree.starts, uniforms.copy(), kind, leaves)
-            probabilities = tree.get(leaves) / total
-            smallest = lightest / total
-        elif self.stratified:
-            rate = _take_systematic(tree.nodes, tree.starts, uniforms[0], leaves)
-            probabilities = np.minimum(rate * tree.get(leaves), 1.0) / batch_size
-            smallest = min(rate * lightest, 1.0) / batch_size
-        else:
-            tau = _take_one_by_one(tree.nodes, tree.starts, uniforms, leaves)
-            probabilities = -np.expm1(-tau * tree.get(leaves)) / batch_size
-            smallest = float(-np.expm1(-tau * lightest)) / batch_size
-        return SampledSlots(leaves, probabilities, smallest)
+    lightest = tree.smallest() if with_smallest else np.nan
+    leaves = np.zeros(batch_size, dtype=np.int64)
+    if stratified:
+        rate = _take_systematic(tree.nodes, tree.starts, generator.random(), leaves)
+        probabilities = np.minimum(rate * tree.get(leaves), 1.0) / batch_size
+        smallest = min(rate * lightest, 1.0) / batch_size
+    else:
+        uniforms = generator.random(2 * batch_size + 1)
+        tau = _take_one_by_one(tree.nodes, tree.starts, uniforms, leaves)
+        probabilities = -np.expm1(-tau * tree.get(leaves)) / batch_size
+        smallest = float(-np.expm1(-tau * lightest)) / batch_size
+    return DistinctLeaves(leaves, probabilities, smallest)
 
 
 def _round_up(n_nodes: int) -> int:
@@ -318,7 +286,7 @@ def _refresh_extremes(
 
 @kernel
 def _take_systematic(nodes: FloatArray, starts: IntArray, offset: float, taken: IntArray) -> float:
-    """Fill in distinct leaves at equal distances; return the factor c of ``SamplingScheme``."""
+    """Fill in distinct leaves at equal distances; return the factor c of ``sample_distinct``."""
     # Equal distances always hit a leaf that fills a whole stratum, perhaps twice. Such leaves are
     # taken first and set to 0, and the other leaves are sampled from the new total. At the end, all
     # weights are restored.
@@ -355,7 +323,7 @@ def _take_systematic(nodes: FloatArray, starts: IntArray, offset: float, taken: 
 def _take_one_by_one(
     nodes: FloatArray, starts: IntArray, uniforms: FloatArray, taken: IntArray
 ) -> float:
-    """Fill in distinct leaves, each sampled from what is left; return tau of ``SamplingScheme``."""
+    """Fill in distinct leaves, each sampled from what is left; return tau."""
     weights, nothing = np.empty(len(taken)), np.zeros(1)
     positions, waits = uniforms[: len(taken)], uniforms[len(taken) :]
     tau = 0.0

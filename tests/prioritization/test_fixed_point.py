@@ -8,31 +8,23 @@ both kinds of transitions balance (derivation in the first test).
 import numpy as np
 import pytest
 
-from sb3_per.prioritization.proportional import Proportional
-from sb3_per.prioritization.sampler import importance_weights
-from sb3_per.prioritization.sum_tree import SamplingScheme
+from sb3_per.options import PrioritizationOptions
+from sb3_per.prioritization.sampler import PrioritizedSampler
 
 REWARDS = np.repeat([10.0, 0.0], [100, 900])
 
 
 def learned_value(alpha, beta, normalization="batch", n_updates=20_000, solved=()):
     """Tabular Q-learning: batches of 32, step size 0.01, the mean over the last quarter."""
-    random, values = np.random.default_rng(0), []
-    proportional = Proportional(1000, alpha=alpha)
-    proportional.insert(np.arange(1000))
-    value = 0.0
+    options = PrioritizationOptions(alpha=alpha, weight_normalization=normalization)
+    sampler = PrioritizedSampler(1000, options, np.random.default_rng(0))
+    sampler.insert(np.arange(1000))
+    value, values = 0.0, []
     for _ in range(n_updates):
-        uniforms = random.random(32)
-        sampled = SamplingScheme().sample(proportional.tree, 32, uniforms, with_smallest=True)
-        reference = {
-            "batch": sampled.probabilities.min(),
-            "buffer": sampled.smallest_probability,
-            "none": 1 / 1000,
-        }[normalization]
-        weights = importance_weights(sampled.probabilities, reference, beta)[:, 0]
-        td_errors = np.where(np.isin(sampled.slots, solved), 0.0, REWARDS[sampled.slots] - value)
-        proportional.update(sampled.slots, td_errors)
-        value += 0.01 * np.mean(weights * td_errors)
+        slots, weights = sampler.sample(32, beta)
+        td_errors = np.where(np.isin(slots, solved), 0.0, REWARDS[slots] - value)
+        sampler.update(slots, td_errors)
+        value += 0.01 * np.mean(weights[:, 0] * td_errors)
         values.append(value)
     return np.mean(values[-n_updates // 4 :])
 

@@ -1,4 +1,4 @@
-"""The sum tree against a list of weights, and the four ways to sample a batch from it."""
+"""The sum tree against a list of weights, and samples from it without replacement."""
 
 import itertools
 import math
@@ -11,10 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from naive import NaiveTree
 
-from sb3_per.prioritization.sum_tree import SamplingScheme, SumTree
+from sb3_per.prioritization.sum_tree import SumTree, sample_distinct
 
-ALL_SCHEMES = [SamplingScheme(*flags) for flags in itertools.product([True, False], repeat=2)]
-DISTINCT = [scheme for scheme in ALL_SCHEMES if not scheme.replacement]
 # Whole numbers add up without rounding, so tree and model agree to the last bit.
 whole_weights = st.integers(0, 1000).map(float)
 
@@ -25,17 +23,8 @@ def tree_of(weights):
     return tree
 
 
-def spread_weights(n_leaves):
-    """Weights from 1e-6 to 1e6, every tenth leaf 0 (but never the only one)."""
-    random = np.random.default_rng(n_leaves)
-    weights = 10.0 ** random.uniform(-6, 6, n_leaves)
-    weights[9::10] = 0.0
-    return weights
-
-
-def sample(scheme, tree, batch_size, random):
-    uniforms = random.random(scheme.n_uniforms(batch_size))
-    return scheme.sample(tree, batch_size, uniforms, with_smallest=True)
+def sample(tree, batch_size, random, stratified):
+    return sample_distinct(tree, batch_size, random, stratified=stratified, with_smallest=True)
 
 
 # The tree
@@ -129,71 +118,6 @@ def test_pickled_tree_continues_on_its_cache_lines():
 # Sampling
 
 
-@pytest.mark.parametrize("n_leaves", [1, 2, 7, 1000, 2**17])
-def test_independent_samples_follow_the_weights(n_leaves):
-    weights, n_samples = spread_weights(n_leaves), 400_000
-    probabilities = weights / weights.sum()
-
-    sampled = sample(
-        SamplingScheme(stratified=False), tree_of(weights), n_samples, np.random.default_rng(1)
-    )
-
-    counts = np.bincount(sampled.slots, minlength=n_leaves)
-    assert counts[weights == 0].sum() == 0
-    assert chi_square_p_value(counts, probabilities) > SIGNIFICANCE
-    np.testing.assert_allclose(sampled.probabilities, probabilities[sampled.slots])
-    if n_leaves > 1:  # a sampler that goes one leaf too far in one of twenty samples is rejected
-        is_wrong = np.random.default_rng(2).random(n_samples) < 0.05
-        wrong = np.where(is_wrong, (sampled.slots + 1) % n_leaves, sampled.slots)
-        counts = np.bincount(wrong, minlength=n_leaves)
-        assert chi_square_p_value(counts, probabilities) < SIGNIFICANCE
-
-
-@pytest.mark.parametrize("n_leaves", [1, 2, 7, 1000, 2**17])
-@pytest.mark.parametrize("batch_size", [1, 33, 48, 100, 4096])
-def test_each_stratum_gives_one_sample(n_leaves, batch_size):
-    weights = spread_weights(n_leaves)
-    n_strata = batch_size * weights / weights.sum()  # that each leaf fills
-
-    sampled = sample(SamplingScheme(), tree_of(weights), batch_size, np.random.default_rng(1))
-
-    counts = np.bincount(sampled.slots, minlength=n_leaves)
-    # A leaf fills all its strata except the two at its ends, or none and touches one or two.
-    assert (np.abs(counts - n_strata) < 2 + 1e-9).all()
-    assert (np.diff(sampled.slots) >= 0).all()
-
-
-@pytest.mark.parametrize("scheme", ALL_SCHEMES)
-def test_leaf_is_in_a_batch_as_often_as_its_returned_probability_says(scheme):
-    """
-    1 / (expected count) summed over a leaf's samples is 1 on average: weights are unbiased.
-
-    Five standard errors are exceeded once in 1.7 million times.
-    """
-    weights = np.array([0.0, 1.0, 2.0, 0.5, 8.0, 0.0, 1e-3, 4.0, 1.0])
-    tree, random, batch_size, n_batches = tree_of(weights), np.random.default_rng(0), 4, 40_000
-    counts, found, naive = np.zeros(9), np.zeros((n_batches, 9)), np.zeros((n_batches, 9))
-
-    for batch in range(n_batches):
-        sampled = sample(scheme, tree, batch_size, random)
-        np.add.at(counts, sampled.slots, 1)
-        np.add.at(found[batch], sampled.slots, 1 / (batch_size * sampled.probabilities))
-        of_one = weights[sampled.slots] / weights.sum()
-        np.add.at(naive[batch], sampled.slots, 1 / (batch_size * of_one))
-
-    often = counts > 1000
-    assert (counts[weights == 0] == 0).all()
-    assert (errors(found)[often] <= 5).all()
-    if not scheme.replacement:  # the probabilities of a single sample are rejected
-        assert (errors(naive)[often] > 5).any()
-
-
-def errors(estimates):
-    """How many standard errors the means of estimates are away from 1."""
-    error = estimates.std(axis=0) / np.sqrt(len(estimates))
-    return np.maximum(np.abs(estimates.mean(axis=0) - 1) - 1e-12, 0) / np.maximum(error, 1e-300)
-
-
 def test_samples_one_by_one_are_distributed_as_numpys_choice():
     weights = np.array([1.0, 2.0, 0.5, 8.0])
     tree, random, n_batches = tree_of(weights), np.random.default_rng(0), 40_000
@@ -205,18 +129,18 @@ def test_samples_one_by_one_are_distributed_as_numpys_choice():
 
     counts = np.zeros(len(pairs))
     for _ in range(n_batches):
-        slots = sample(SamplingScheme(stratified=False, replacement=False), tree, 2, random).slots
-        counts[pairs.index(tuple(slots.tolist()))] += 1
+        leaves = sample(tree, 2, random, stratified=False).leaves
+        counts[pairs.index(tuple(leaves.tolist()))] += 1
 
     assert chi_square_p_value(counts, np.array(list(probabilities.values()))) > SIGNIFICANCE
 
 
 @given(
-    st.sampled_from(DISTINCT),
+    st.booleans(),
     st.lists(st.sampled_from([0.0, 1e-6, 0.3, 1.0, 1.0, 7.0, 1e6]), min_size=1, max_size=200),
     st.data(),
 )
-def test_leaves_are_distinct_without_replacement(scheme, weights, data):
+def test_leaves_are_distinct_without_replacement(stratified, weights, data):
     weights[0] = weights[0] or 1.0
     tree = tree_of(weights)
     before = tree.nodes.copy()
@@ -224,10 +148,10 @@ def test_leaves_are_distinct_without_replacement(scheme, weights, data):
     batch_size = data.draw(st.integers(1, n_positive))
     random = np.random.default_rng(data.draw(st.integers(0, 2**32)))
 
-    sampled = sample(scheme, tree, batch_size, random)
+    sampled = sample(tree, batch_size, random, stratified)
 
-    assert len(set(sampled.slots.tolist())) == batch_size
-    assert (np.array(weights)[sampled.slots] > 0).all()
+    assert len(set(sampled.leaves.tolist())) == batch_size
+    assert (np.array(weights)[sampled.leaves] > 0).all()
     assert (sampled.probabilities > 0).all()
     assert (sampled.probabilities <= 1 / batch_size).all()
     if batch_size == n_positive:  # every leaf is certain
@@ -240,21 +164,21 @@ def test_systematic_probabilities_are_those_worked_out_by_hand():
     # of 6 fills a stratum of 3 and is certain as well, and one sample is left for 1 and 2.
     tree = tree_of([10.0, 3.0, 1.0, 2.0])
 
-    sampled = sample(SamplingScheme(replacement=False), tree, 3, np.random.default_rng(0))
+    sampled = sample(tree, 3, np.random.default_rng(0), stratified=True)
 
-    by_slot = dict(zip(sampled.slots.tolist(), sampled.probabilities.tolist(), strict=True))
+    by_leaf = dict(zip(sampled.leaves.tolist(), sampled.probabilities.tolist(), strict=True))
     expected = {0: 1 / 3, 1: 1 / 3, 2: 1 / 9, 3: 2 / 9}
-    assert by_slot == {slot: pytest.approx(expected[slot]) for slot in by_slot}
-    assert {0, 1} < set(by_slot)
+    assert by_leaf == {leaf: pytest.approx(expected[leaf]) for leaf in by_leaf}
+    assert {0, 1} < set(by_leaf)
     assert sampled.smallest_probability == pytest.approx(1 / 9)
 
 
-@pytest.mark.parametrize("scheme", ALL_SCHEMES)
-def test_smallest_probability_is_that_of_the_lightest_leaf(scheme):
+@pytest.mark.parametrize("stratified", [True, False])
+def test_smallest_probability_is_that_of_the_lightest_leaf(stratified):
     tree, random = tree_of([4.0, 0.0, 2.0, 8.0, 6.0]), np.random.default_rng(0)
-    batches = (sample(scheme, tree, 2, random) for _ in range(1000))
+    batches = (sample(tree, 2, random, stratified) for _ in range(1000))
 
-    sampled = next(batch for batch in batches if 2 in batch.slots)
+    sampled = next(batch for batch in batches if 2 in batch.leaves)
 
-    lightest = sampled.probabilities[sampled.slots.tolist().index(2)]
+    lightest = sampled.probabilities[sampled.leaves.tolist().index(2)]
     assert sampled.smallest_probability == pytest.approx(lightest)
