@@ -18,6 +18,7 @@ Beta = float | Sequence[float] | Callable[[float], float]
 # can hold.
 LARGEST_TD_ERROR = float(np.finfo(np.float32).max)
 SMALLEST = sys.float_info.min
+DEFAULT_EPS = 1e-6
 
 # The settings of Schaul et al. (2016, table 3).
 PAPER: dict[str, Any] = {
@@ -80,7 +81,8 @@ class PrioritizationOptions:
     """
     The options of prioritization, checked when they are made.
 
-    ``PrioritizedReplayBuffer`` explains them. Its defaults are these, the paper's.
+    ``PrioritizedReplayBuffer`` explains them. Its defaults are these: the paper's, except that beta
+    stays at 0.4, since a buffer does not know the progress of a training.
 
     :raises ValueError: for an option out of its range.
     """
@@ -89,7 +91,7 @@ class PrioritizationOptions:
     prioritization_kwargs: Mapping[str, Any] | None = None
     alpha: float = 0.6
     beta: Beta = 0.4
-    eps: float = 1e-6
+    eps: float = DEFAULT_EPS
     td_error_clip: float | None = None
     uniform_share: float = 0.0
     initial_priority: float = 1.0

@@ -74,7 +74,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
 
     # The options of the buffer that hold unless the user chooses others.
     default_options: ClassVar[Mapping[str, Any]] = {**PAPER}  # a copy: users may change PAPER
-    # The abs(TD error) at which the algorithm's own loss turns linear; None if it never does.
+    # As ``loss_threshold``, unless the prioritization needs another one.
     huber_threshold: ClassVar[float | None] = None
     # The metrics of gradient steps that are logged as ``train/<name>``.
     logged_metrics: ClassVar[tuple[str, ...]] = LOGGED
@@ -102,7 +102,11 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
 
     @property
     def loss_threshold(self) -> float | None:
-        """Return the abs(TD error) at which the loss turns linear; None if it never does."""
+        """
+        Return the abs(TD error) at which the loss turns linear; None if it never does.
+
+        That of the algorithm, ``huber_threshold``, unless the prioritization has one, such as LAP.
+        """
         needed = self.replay_buffer.prioritization.loss_threshold
         return self.huber_threshold if needed is None else needed
 
@@ -128,7 +132,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         try:
             super()._setup_model()
         finally:
-            self.replay_buffer_kwargs, self.n_steps = options, n_steps
+            self.n_steps = n_steps
         # With all defaults, so that a saved model keeps its options when defaults change.
         self.replay_buffer_kwargs = _options_of(self.replay_buffer, options)
         if lost:
@@ -277,8 +281,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         finally:
             self.replay_buffer = ours
         require_matching_buffer(stored, self)
-        ours.reset()
-        ours.extend_from(stored)
+        ours.refill_from(stored)
 
     def _new_buffer(self) -> PrioritizedReplayBuffer:
         """Return an empty buffer, as the model has it at first."""
@@ -299,7 +302,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
 
     def set_env(self, env: GymEnv, force_reset: bool = True) -> None:
         """Continue with other environments, as SB3 does; hindsight replay uses them, too."""
-        env = self._wrap_env(env, self.verbose)
+        env = self._wrap_env(env, self.verbose)  # as SB3 will, to check it before anything changes
         buffer = getattr(self, "replay_buffer", None)  # None if it was deleted
         if isinstance(buffer, PrioritizedHerReplayBuffer):
             require_compute_reward(env)
@@ -352,7 +355,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         # its progress falls back. Beta must not. The last rollout may pass `total_timesteps`.
         progress = min(1.0 - self._current_progress_remaining, 1.0)
         self._progress = max(self._progress, progress)
-        beta = self.replay_buffer_kwargs["beta"]
+        beta = self.replay_buffer_kwargs["beta"]  # the model's, whatever buffer was assigned
         self.replay_buffer.beta = beta_at(beta, self._progress, self.num_timesteps)
 
     def _log_prioritization(self, steps: list[Metrics]) -> None:
@@ -502,8 +505,8 @@ def resolve_buffer_class(
     """
     Return the buffer class for these observations.
 
-    :param named: The user's choice; None for the default. SB3's own classes stand for ours:
-        RL-Zoo's files name them, and models that SB3 has saved.
+    :param named: The user's choice; None for the default. SB3's own classes stand for ours: files
+        of RL-Zoo name ``HerReplayBuffer``, and models that SB3 has saved have the others, too.
     :raises ValueError: for a class without priorities, or one for other observations.
     """
     has_dict = isinstance(observation_space, spaces.Dict)

@@ -117,7 +117,7 @@ class PERDQN(PrioritizedAlgorithm, DQN):
         is_adam = type(optimizer) in (th.optim.Adam, th.optim.AdamW)
         if is_adam and self.device.type in ("cpu", "cuda"):
             for group in optimizer.param_groups:
-                if group["fused"] is None and not (group["foreach"] or group["differentiable"]):
+                if group["fused"] is group["foreach"] is None and not group["differentiable"]:
                     group["fused"] = True
 
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:

@@ -40,8 +40,7 @@ def metrics_of(
     With w the weights, d the TD errors, t the loss's threshold and g = min(abs(d), t), the size of
     a sample's gradient with respect to its Q-value:
 
-    - ``loss`` is the mean Huber loss of d, without weights (nothing is logged without a threshold:
-      SB3 logs the loss itself there);
+    - ``loss`` is the mean Huber loss of d, without weights;
     - ``effective_sample_size`` is (sum w)^2 / (B sum w^2), 0 where all weights are 0;
     - ``linear_loss_share`` is the share of samples with abs(d) > t, 0 without a threshold;
     - ``second_moment`` is mean(w^2 g^2) / mean(w)^2, and ``uniform_second_moment`` is mean(w g^2) /

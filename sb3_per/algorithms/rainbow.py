@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from math import inf
 from typing import Any, ClassVar
 
 import torch as th
@@ -85,9 +86,10 @@ class Parts:
 
     def __post_init__(self) -> None:
         require_whole("n_atoms", self.n_atoms)
-        require_number("noisy_sigma", self.noisy_sigma, 0, float("inf"))
-        if not self.v_min < self.v_max:
-            raise ValueError(f"v_min must be below v_max ({self.v_max}), got {self.v_min}")
+        require_number("noisy_sigma", self.noisy_sigma, 0, inf)
+        if not -inf < self.v_min < self.v_max < inf:
+            limits = f"{self.v_min} and {self.v_max}"
+            raise ValueError(f"v_min must be below v_max, both finite, got {limits}")
 
 
 class RainbowNetwork(QNetwork):
@@ -337,7 +339,9 @@ class Rainbow(PERDQN):
     @property
     def huber_threshold(self) -> float | None:  # type: ignore[override]  # the policy decides
         """Return 1 for the Huber loss of plain Q-values; None for the loss of distributions."""
-        return 1.0 if self.policy_kwargs.get("n_atoms") == 1 else None
+        network = vars(self).get("q_net")  # None while the model is built
+        n_atoms = self.policy_kwargs.get("n_atoms") if network is None else network.n_atoms
+        return 1.0 if n_atoms == 1 else None
 
     @property
     def logged_metrics(self) -> tuple[str, ...]:  # type: ignore[override]  # the same

@@ -37,7 +37,7 @@ def collect(
     :param policy: Anything with ``predict``, such as a model of SB3. If ``predict`` returns a
         state, as recurrent policies do, it gets ``state`` and ``episode_start`` in the next step.
     :param env: An environment of gymnasium, or vectorized environments of SB3. The transitions of
-        several environments follow each other, and the last episode of each is truncated. They
+        several environments follow each other. The last episode of each counts as truncated. They
         are reset, so take other ones than those of a training that goes on.
     :param n: How many transitions, of all environments together.
     :param deterministic: As for ``predict``.
@@ -76,7 +76,7 @@ def _collected(
         name: map_arrays(lambda array: _by_env(array)[:n], _stacked(column))
         for name, column in zip(names, columns, strict=False)
     }
-    ends = np.arange(n_of_env, n, n_of_env) - 1
+    ends = np.append(np.arange(n_of_env, n, n_of_env), n) - 1
     found["truncations"][ends] |= ~found["terminations"][ends]
     return found
 
@@ -161,8 +161,6 @@ def transitions_of(source: Any) -> Transitions:
 
 def _of_buffer(buffer: ReplayBuffer) -> Transitions:
     """Return the transitions of SB3's buffer, one environment after the other."""
-    if isinstance(buffer, SlotReplayBuffer) and buffer.n_demonstration_rows:
-        raise ValueError("a buffer with demonstrations cannot be a source")
     rows, next_observations, next_rows = rows_in_order(buffer)
     ends = buffer.timeouts[rows] > 0
     is_done = buffer.dones[rows] > 0

@@ -336,14 +336,20 @@ class SlotReplayBuffer(ReplayBuffer):
                 self.timeouts[last] = max(self.timeouts[last], 1 - self.dones[last])
         self.pos = -(-n // self.n_envs)
 
-    def extend_from(self, buffer: ReplayBuffer) -> None:
-        """Add the newest transitions of a buffer with the same spaces, the oldest of them first."""
+    def refill_from(self, buffer: ReplayBuffer) -> None:
+        """
+        Replace everything by the newest transitions of a buffer with the same spaces, in order.
+
+        :raises ValueError: before anything has changed, for a buffer with demonstrations, and for
+            one of SB3 if infos are stored.
+        """
         ours: Any = buffer if isinstance(buffer, SlotReplayBuffer) else None
         if self.info_keys and ours is None:
             raise ValueError(f"SB3's buffers have no infos, so info_keys={[*self.info_keys]} fail")
         arrays = {} if ours is None else ours.info_arrays
         frames = None if ours is None else ours.frames
         rows, next_observations, next_rows = rows_in_order(buffer)
+        self.reset()
         stored: Any = getattr(buffer, "infos", [[{}] * self.n_envs] * buffer.buffer_size)  # of HER
         for row, next_row in [*zip(rows, next_rows, strict=True)][-self.buffer_size :]:
             if frames is None:
@@ -572,7 +578,10 @@ def rows_in_order(buffer: ReplayBuffer) -> tuple[IntArray, Any, IntArray]:
 
     :return: Rows; the arrays with their next observations (None if frames are stored once); the
         rows of these arrays.
+    :raises ValueError: for a buffer with demonstrations, which are in no order with the others.
     """
+    if isinstance(buffer, SlotReplayBuffer) and buffer.n_demonstration_rows > 0:
+        raise ValueError("a buffer with demonstrations cannot fill another one")
     rows = np.arange(buffer.size())
     if buffer.full:
         rows = np.roll(rows, -buffer.pos)

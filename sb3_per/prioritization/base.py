@@ -7,10 +7,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from sb3_per._utils import kernel, require_number
-from sb3_per.options import LARGEST_TD_ERROR
+from sb3_per.options import DEFAULT_EPS, LARGEST_TD_ERROR
 from sb3_per.prioritization.sum_tree import FloatArray, IntArray, SumTree
-
-DEFAULT_EPS = 1e-6
 
 
 class Prioritization(Protocol):

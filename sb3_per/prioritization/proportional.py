@@ -73,10 +73,10 @@ class LossAdjusted(Proportional):
     LAP, loss-adjusted prioritized replay (Fujimoto et al. 2020, https://arxiv.org/abs/2007.06049,
     section 4): the priority is max(abs(TD error), threshold).
 
-    LAP needs a Huber loss with the same threshold, which all algorithms without quantiles choose by
-    themselves, and no correction (beta 0). While abs(TD error) is below the threshold, the loss is
-    quadratic and sampling is uniform; above it, the loss is linear and sampling is prioritized. The
-    paper uses alpha 0.4.
+    LAP needs a Huber loss with the same threshold, which all algorithms choose by themselves except
+    those with quantiles or distributions, and no correction (beta 0). While abs(TD error) is below
+    the threshold, the loss is quadratic and sampling is uniform; above it, the loss is linear and
+    sampling is prioritized. The paper uses alpha 0.4.
 
     :param threshold: Lower bound of priorities, and the threshold of the loss, > 0.
     :param options: As for ``Proportional``. ``eps`` has no effect here, so any value except the

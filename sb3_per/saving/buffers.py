@@ -74,13 +74,12 @@ def fill_buffer(buffer: PrioritizedReplayBuffer, state: Mapping[str, Any]) -> No
     if n_rows == buffer.buffer_size:
         buffer._load_state_dict(state)
         return
-    if state["n_demonstrations"] > 0:
+    if state["n_demonstrations"] > 0:  # before a second buffer takes memory
         rule = f"buffer_size must be {n_rows * buffer.n_envs}, because of the demonstrations"
         raise ValueError(f"{rule}, got {buffer.n_slots}")
     stored = _like(buffer, n_rows)
     stored._load_state_dict(state)
-    buffer.reset()
-    buffer.extend_from(stored)
+    buffer.refill_from(stored)
     buffer.beta, buffer.generator = stored.beta, stored.generator
 
 
@@ -91,7 +90,10 @@ def _like(buffer: PrioritizedReplayBuffer, n_rows: int) -> PrioritizedReplayBuff
     options |= {**buffer.arguments(), "storage_dir": None}
     if isinstance(buffer, PrioritizedHerReplayBuffer):
         options["env"] = buffer.env
-    return type(buffer)(n_rows * buffer.n_envs, **options)
+    # Not a class of the user's, whose constructor may not take all options.
+    kind: Any = next(k for k in type(buffer).__mro__ if k.__module__.startswith("sb3_per."))
+    like: PrioritizedReplayBuffer = kind(n_rows * buffer.n_envs, **options)
+    return like
 
 
 # Files.

@@ -33,6 +33,7 @@ from sb3_per import (
     PrioritizedHerReplayBuffer,
     PrioritizedReplayBuffer,
     Rainbow,
+    collect,
     save_buffer,
 )
 from sb3_per.options import LAP, beta_at
@@ -387,6 +388,18 @@ def test_buffer_that_does_not_fit_is_refused(buffer, named, tmp_path):
 
     assert model.replay_buffer is before
     assert before.size() == 30
+
+
+def test_pickled_buffer_with_demonstrations_is_refused(tmp_path):
+    expert = make()
+    expert.add_demonstrations(collect(expert, Point(True), 9))
+    save_to_pkl(tmp_path / "buffer.pkl", expert.replay_buffer)
+    model = make().learn(30)
+
+    with pytest.raises(ValueError, match="with demonstrations"):
+        model.load_replay_buffer(tmp_path / "buffer.pkl")
+
+    assert model.replay_buffer.size() == 30
 
 
 def test_file_that_holds_no_buffer_is_refused(tmp_path):

@@ -31,6 +31,7 @@ def test_adam_is_fused(kind, tmp_path):
     [
         {"optimizer_kwargs": {"fused": False}},
         {"optimizer_kwargs": {"foreach": True}},
+        {"optimizer_kwargs": {"foreach": False}},
         {"optimizer_kwargs": {"differentiable": True}},
         {"optimizer_class": th.optim.SGD},
         {"optimizer_class": type("AdamOfMyOwn", (th.optim.Adam,), {})},

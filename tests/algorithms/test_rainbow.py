@@ -18,7 +18,13 @@ from stable_baselines3.dqn.policies import DQNPolicy
 
 import sb3_per
 from sb3_per import PERDQN, Rainbow
-from sb3_per.algorithms.rainbow import ConvExtractor, NoisyLinear, RainbowNetwork, project
+from sb3_per.algorithms.rainbow import (
+    ConvExtractor,
+    NoisyLinear,
+    RainbowNetwork,
+    RainbowPolicy,
+    project,
+)
 
 PLAIN = {"n_atoms": 1, "dueling": False, "noisy": False}
 REPLAY = {"prioritization": "proportional", "alpha": 0.6, "beta": (0.4, 1.0), "uniform_share": 0.0}
@@ -436,13 +442,27 @@ def test_resumed_run_with_noise_is_bit_by_bit_the_same(n_envs, tmp_path):
     ("network", "message"),
     [
         ({"n_atoms": 0}, "n_atoms must be a whole number of at least 1, got 0"),
-        ({"v_min": 10.0}, r"v_min must be below v_max \(10.0\), got 10.0"),
+        ({"v_min": 10.0}, r"v_min must be below v_max, .* got 10.0 and 10.0"),
+        ({"v_max": math.inf}, r"v_min must be below v_max, both finite, got -10.0 and inf"),
         ({"noisy_sigma": -1.0}, r"noisy_sigma must lie in \[0, inf\], got -1.0"),
     ],
 )
 def test_options_out_of_their_range_are_refused(network, message):
     with pytest.raises(ValueError, match=message):
         rainbow(None, network)
+
+
+class PlainValues(RainbowPolicy):
+    """A policy of the user's, which fixes an option."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **{**kwargs, "n_atoms": 1})
+
+
+def test_policy_that_fixes_one_atom_has_a_huber_loss():
+    model = Rainbow(PlainValues, Corridor(), device="cpu")
+
+    assert model.loss_threshold == model.huber_threshold == 1
 
 
 class OwnPolicy(DQNPolicy):

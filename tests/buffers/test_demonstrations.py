@@ -351,7 +351,7 @@ def test_demonstrations_come_first_and_in_one_call():
     buffer.add_demonstrations(demonstrations(5))
     with pytest.raises(ValueError, match="an empty buffer"):
         buffer.add_demonstrations(demonstrations(5))
-    with pytest.raises(ValueError, match="with demonstrations cannot be a source"):
+    with pytest.raises(ValueError, match="with demonstrations cannot fill another"):
         make(30).add_demonstrations(buffer)
 
 

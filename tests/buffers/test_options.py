@@ -3,6 +3,7 @@
 import inspect
 import pydoc
 from collections import UserList
+from pathlib import Path
 from typing import get_type_hints
 
 import numpy as np
@@ -119,7 +120,7 @@ OTHER_OPTIONS = {
     "initial_priority": 2.0,
     "new_priority": "max_stored",
     "weight_normalization": "buffer",
-    "demonstration_share": 0.0,
+    "demonstration_share": 0.25,
     "demonstration_bonus": 0.5,
     "stratified": False,
     "replacement": False,
@@ -136,11 +137,15 @@ def test_options_are_declared_alike_for_checks_and_for_editors():
     assert typed == declared
 
 
-def test_help_explains_every_option():
+def test_help_and_page_explain_every_option():
     text = pydoc.plain(pydoc.render_doc(PrioritizedReplayBuffer))
+    page = Path(__file__).parents[2] / "docs" / "algorithms" / "index.md"
+    rows = [line for line in page.read_text("utf-8").splitlines() if line.startswith("| `")]
 
     for name in ReplayBufferKwargs.__annotations__:
         assert f":param {name}:" in text
+        if name not in ("n_steps", "gamma", "frames_first"):  # an algorithm passes these
+            assert any(f"`{name}`" in row for row in rows), name
 
 
 @pytest.mark.parametrize(
@@ -167,8 +172,13 @@ def test_arguments_of_sb3s_buffer_come_first_in_its_order_with_its_defaults():
         assert (ours[name].default, ours[name].kind) == (parameter.default, parameter.kind), name
 
 
-def test_arguments_make_the_same_buffer_again():
-    options = {**OTHER_OPTIONS, "uniform_share": 0, "eps": 1e-6}
+WITHOUT_REPLACEMENT = {"uniform_share": 0.0, "demonstration_share": 0.0}
+WITH_SHARES = {"replacement": True, "weight_normalization": "mean"}
+
+
+@pytest.mark.parametrize("possible", [WITHOUT_REPLACEMENT, WITH_SHARES])
+def test_arguments_make_the_same_buffer_again(possible):
+    options = {**OTHER_OPTIONS, **possible, "eps": 1e-6}
     options |= {"prioritization": "lap", "td_error_clip": 5.0, "frames_first": False, "n_stack": 2}
     options |= {"handle_timeout_termination": False, "storage_dir": None, "info_keys": ["cost"]}
 

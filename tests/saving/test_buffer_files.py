@@ -199,6 +199,20 @@ def test_buffer_of_another_size_gets_the_newest_transitions(options, size, path)
     assert batch.rewards.max() >= 69
 
 
+class WithoutOptions(PrioritizedReplayBuffer):
+    def __init__(self, size):
+        super().__init__(size, BOX, TWO_ACTIONS, "cpu", alpha=0.3)
+
+
+def test_class_of_the_user_can_be_filled_from_another_size(path):
+    save_buffer(make(70, alpha=0.3), path)
+    other = WithoutOptions(20)
+
+    load_buffer(path, other)
+
+    assert (other.size(), other.alpha, other.rewards.max()) == (20, 0.3, 69)
+
+
 def test_truncated_episode_does_not_go_on_in_a_buffer_of_another_size(path):
     options = {"n_steps": 3, "n_envs": 2, "handle_timeout_termination": False}
     buffer = make(3, **options)
