@@ -41,7 +41,7 @@ def main(total_timesteps: int = 2_000_000) -> None:
     print("| steps | steps a second | a step / an update of DQN | memory, MB |\n|---|---|---|---|")
     buffer: Any = model.learn(total_timesteps, callback=report).replay_buffer
     tree = buffer.prioritization.tree
-    print(f"root / fsum(leaves) - 1 = {tree.total / math.fsum(tree.leaf_weights) - 1:.1e}")
+    print(f"root / fsum(leaves) - 1 = {tree.total / math.fsum(tree.leaf_masses) - 1:.1e}")
 
 
 if __name__ == "__main__":

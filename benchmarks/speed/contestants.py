@@ -85,8 +85,8 @@ class Bare:
 
     def sample(self, batch_size: int) -> Any:
         tree, strata = self._prioritization.tree, np.arange(batch_size)
-        masses = (strata + self._generator.random(batch_size)) * (tree.total / batch_size)
-        return self._prioritization.slots_at(tree.find(masses))
+        points = (strata + self._generator.random(batch_size)) * (tree.total / batch_size)
+        return self._prioritization.slots_at(tree.find(points))
 
     def update(self, drawn: Any, td_errors: NDArray[np.float32]) -> None:
         self._prioritization.update(drawn, td_errors.astype(np.float64))

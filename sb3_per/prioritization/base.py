@@ -24,7 +24,7 @@ class Prioritization(Protocol):
     ``prioritization_kwargs``.
     """
 
-    tree: SumTree  # P(i) is the weight of a slot's leaf, divided by the sum of all weights
+    tree: SumTree  # P(i) is the mass of a slot's leaf, divided by the sum of all masses
     # The abs(TD error) at which the loss that it needs turns linear; None for the algorithm's own.
     loss_threshold: float | None
 

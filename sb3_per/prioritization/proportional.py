@@ -14,7 +14,7 @@ from sb3_per.prioritization.base import (
 )
 from sb3_per.prioritization.sum_tree import FloatArray, IntArray, SumTree
 
-NOTHING = np.zeros(1)  # the weight of slots that cannot be sampled
+NOTHING = np.zeros(1)  # the mass of slots that cannot be sampled
 
 
 class Proportional(TDErrorPrioritization):
@@ -30,15 +30,15 @@ class Proportional(TDErrorPrioritization):
     def __init__(self, n_slots: int, **options: Any) -> None:
         super().__init__(**options)
         self.tree = SumTree(n_slots)
-        self._new_weight = np.zeros(1)  # kept, since a new array takes longer than the insertion
+        self._new_mass = np.zeros(1)  # kept, since a new array takes longer than the insertion
 
     def insert(self, slots: IntArray) -> None:
         """Insert new transitions with the largest priority, so that they are sampled soon."""
-        weight = self.largest_priority**self.alpha
+        mass = self.largest_priority**self.alpha
         if self.new_priority == "max_stored":
-            weight = self.tree.largest() or self.initial_priority**self.alpha
-        self._new_weight[0] = weight
-        self.tree.set(slots, self._new_weight)
+            mass = self.tree.largest() or self.initial_priority**self.alpha
+        self._new_mass[0] = mass
+        self.tree.set(slots, self._new_mass)
 
     def update(self, slots: IntArray, td_errors: FloatArray) -> None:
         self.tree.set(slots, self.priorities_of(td_errors, self.alpha))
@@ -54,7 +54,7 @@ class Proportional(TDErrorPrioritization):
         return self.tree.get(slots) / (self.tree.total or 1.0)
 
     def state_dict(self) -> dict[str, Any]:
-        leaves = self.tree.leaf_weights
+        leaves = self.tree.leaf_masses
         return {"largest_priority": self.largest_priority, "leaves": without_zeros_at_end(leaves)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -26,19 +26,19 @@ class RankBased(TDErrorPrioritization):
         super().__init__(**options)
         self._order = Ranking(n_slots)
         self.tree = SumTree(n_slots)
-        self._n_weighted = 0  # how many ranks have a weight
+        self._n_ranks = 0  # how many ranks have a mass
         self._new_priority = np.zeros(1)  # kept, since a new array takes time at each insertion
 
-    def _weigh_ranks(self, n_ranks: int) -> None:
-        """Give the first ranks their weights, and 0 to the others."""
+    def _set_ranks(self, n_ranks: int) -> None:
+        """Give the first ranks their masses, and 0 to the others."""
         # From the last call on, which Ctrl-C may have stopped, not from the change of the order.
-        n_weighted = self._n_weighted
-        ranks = np.arange(min(n_ranks, n_weighted), max(n_ranks, n_weighted))
-        weights = np.zeros(1)
-        if n_ranks > n_weighted:
-            weights = np.power(ranks + 1.0, -self.alpha, dtype=np.float64)
-        self.tree.set(ranks, weights)
-        self._n_weighted = n_ranks
+        n_before = self._n_ranks
+        ranks = np.arange(min(n_ranks, n_before), max(n_ranks, n_before))
+        masses = np.zeros(1)
+        if n_ranks > n_before:
+            masses = np.power(ranks + 1.0, -self.alpha, dtype=np.float64)
+        self.tree.set(ranks, masses)
+        self._n_ranks = n_ranks
 
     def insert(self, slots: IntArray) -> None:
         """Insert new transitions at rank 1, so that they are sampled soon."""
@@ -48,21 +48,21 @@ class RankBased(TDErrorPrioritization):
         self._new_priority[0] = priority
         self._order.place(slots, self._new_priority)
         n_ranks = len(self._order)
-        if n_ranks != self._n_weighted:  # not in a full buffer
-            self._weigh_ranks(n_ranks)
+        if n_ranks != self._n_ranks:  # not in a full buffer
+            self._set_ranks(n_ranks)
 
     def update(self, slots: IntArray, td_errors: FloatArray) -> None:
         self._order.place(slots, self.priorities_of(td_errors))
 
     def remove(self, slots: IntArray) -> None:
-        # First the weights: another thread must not sample a rank that nothing has.
-        self._weigh_ranks(len(self._order) - self._order.count(slots))
+        # First the masses: another thread must not sample a rank that nothing has.
+        self._set_ranks(len(self._order) - self._order.count(slots))
         self._order.remove(slots)
 
     def clear(self) -> None:
         self.tree.clear()
         self._order.clear()
-        self._n_weighted = 0
+        self._n_ranks = 0
         self.largest_priority = self.initial_priority
 
     def probabilities(self, slots: IntArray) -> FloatArray:
@@ -82,7 +82,7 @@ class RankBased(TDErrorPrioritization):
             "slots": slots,
             "priorities": priorities,
             # Stored, since NumPy's power rounds differently when it computes many ranks at once.
-            "leaves": self.tree.leaf_weights[: len(slots)],
+            "leaves": self.tree.leaf_masses[: len(slots)],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -101,5 +101,5 @@ class RankBased(TDErrorPrioritization):
         self._order.restore(slots, priorities)
         self.tree.clear()
         self.tree.set(np.arange(len(slots)), leaves)
-        self._n_weighted = len(slots)
+        self._n_ranks = len(slots)
         self.largest_priority = largest_priority

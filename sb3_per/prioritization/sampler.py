@@ -141,9 +141,9 @@ class PrioritizedSampler:
         if share > 0:
             n_uniform = min(int(share * n_others + uniforms[batch_size]), n_others)
         leaves = np.zeros(batch_size, dtype=np.int64)
-        masses = uniforms[n_uniform:n_others]
+        points = uniforms[n_uniform:n_others]
         kind = STRATIFIED if stratified else INDEPENDENT
-        total = find_leaves(tree.nodes, tree.starts, masses, kind, leaves)
+        total = find_leaves(tree.nodes, tree.starts, points, kind, leaves)
         slots = self.prioritization.slots_at(leaves)
         n_by_priority = n_others - n_uniform
         if n_by_priority < batch_size:
@@ -406,8 +406,8 @@ def _sample_uniform(
         end = numbers[END] if is_of_all else n_first
         stratum = i - begin if is_of_all else i - begin_first
         uniform = uniforms[stratum] if is_of_all else uniforms[i]
-        mass = (stratum + uniform) * (end / n) if stratified else uniform * end
-        slot = min(int(mass), end - 1)
+        point = (stratum + uniform) * (end / n) if stratified else uniform * end
+        slot = min(int(point), end - 1)
         # The next random numbers: SplitMix64 (Steele et al. 2014), which the first one seeds.
         state = np.uint64(uniform * 2.0**53)
         while not flags[slot] & INSERTED:

@@ -15,12 +15,12 @@ IntArray = NDArray[np.int64]
 FANOUT = 8
 LINE = 64  # bytes
 # What `find_leaves` is given.
-MASSES, INDEPENDENT, STRATIFIED = range(3)
+POINTS, INDEPENDENT, STRATIFIED = range(3)
 
 
 class SumTree:
     """
-    Leaves with weights >= 0, their total, and the leaf at a given mass, each in O(log n_leaves).
+    Leaves with masses >= 0, their total, and the leaf at a given point, each in O(log n_leaves).
 
     Invariant: every node is the sum of its children. A change recomputes the parents from their
     children; adding differences would let rounding errors pile up. Leaves keep their order: the
@@ -33,7 +33,7 @@ class SumTree:
         self.n_leaves = n_leaves
         self.starts = _level_starts(n_leaves)
         self.nodes = _zeros_on_cache_lines(self.starts[-1] + _round_up(n_leaves))
-        # The smallest and the largest weight below every inner node; None before `track`.
+        # The smallest and the largest mass below every inner node; None before `track`.
         self._extremes: tuple[FloatArray, FloatArray] | None = None
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -43,69 +43,69 @@ class SumTree:
 
     @property
     def total(self) -> float:
-        """Return the sum of all weights."""
+        """Return the sum of all masses."""
         return float(total_of(self.nodes))
 
     @property
-    def leaf_weights(self) -> FloatArray:
-        """Return the weights of all leaves, shape (n_leaves,), as a view."""
+    def leaf_masses(self) -> FloatArray:
+        """Return the masses of all leaves, shape (n_leaves,), as a view."""
         return self.nodes[self.starts[-1] :][: self.n_leaves]
 
     def smallest(self) -> float:
-        """Return the smallest weight above 0, or infinity if there is none; see ``track``."""
+        """Return the smallest mass above 0, or infinity if there is none; see ``track``."""
         top = self.track()[0][:FANOUT]
         return float(np.min(top, where=top > 0, initial=np.inf))
 
     def largest(self) -> float:
-        """Return the largest weight, or 0 if there is none; see ``track``."""
+        """Return the largest mass, or 0 if there is none; see ``track``."""
         return float(np.max(self.track()[1][:FANOUT]))
 
     def track(self) -> tuple[FloatArray, FloatArray]:
         """
-        Keep the smallest and the largest weight of every subtree from now on.
+        Keep the smallest and the largest mass of every subtree from now on.
 
-        The first call takes O(n_leaves), and makes each later change of a weight slower.
+        The first call takes O(n_leaves), and makes each later change of a mass slower.
 
         :return: Both, by inner node.
         """
         if self._extremes is None:
             n_inner = int(self.starts[-1])
             self._extremes = np.zeros(n_inner), np.zeros(n_inner)
-            leaves = np.flatnonzero(self.leaf_weights)
+            leaves = np.flatnonzero(self.leaf_masses)
             _refresh_extremes(self.nodes, *self._extremes, self.starts, leaves)
         return self._extremes
 
     def get(self, leaves: IntArray) -> FloatArray:
-        """Return the weights of leaves, shape (B,)."""
-        return self.leaf_weights[leaves]
+        """Return the masses of leaves, shape (B,)."""
+        return self.leaf_masses[leaves]
 
-    def set(self, leaves: IntArray, weights: FloatArray) -> None:
+    def set(self, leaves: IntArray, masses: FloatArray) -> None:
         """
-        Set the weights of leaves in O(B log n_leaves); if a leaf occurs twice, the last one counts.
+        Set the masses of leaves in O(B log n_leaves); if a leaf occurs twice, the last one counts.
 
         :param leaves: Leaf numbers in [0, n_leaves), shape (B,).
-        :param weights: Weights, finite and >= 0, shape (B,); or (1,), the same for all leaves.
+        :param masses: Masses, finite and >= 0, shape (B,); or (1,), the same for all leaves.
         """
-        set_leaves(self.nodes, self.starts, leaves, weights)
+        set_leaves(self.nodes, self.starts, leaves, masses)
         if self._extremes is not None:
             _refresh_extremes(self.nodes, *self._extremes, self.starts, leaves)
 
-    def find(self, masses: FloatArray) -> IntArray:
+    def find(self, points: FloatArray) -> IntArray:
         """
-        Return the first leaf whose running sum exceeds each mass, in O(B log n_leaves).
+        Return the first leaf whose running sum exceeds each point, in O(B log n_leaves).
 
-        A leaf of weight 0 is never returned, whatever rounding does: a mass at or beyond the total
-        finds the last leaf that has weight. The total must be above 0.
+        A leaf of mass 0 is never returned, whatever rounding does: a point at or beyond the total
+        finds the last leaf that has mass. The total must be above 0.
 
-        :param masses: Positions on the mass line, in [0, total], shape (B,).
+        :param points: Positions on the mass line, in [0, total], shape (B,).
         :return: Leaf numbers, shape (B,).
         """
-        leaves = np.zeros(len(masses), dtype=np.int64)
-        find_leaves(self.nodes, self.starts, masses.copy(), MASSES, leaves)
+        leaves = np.zeros(len(points), dtype=np.int64)
+        find_leaves(self.nodes, self.starts, points.copy(), POINTS, leaves)
         return leaves
 
     def clear(self) -> None:
-        """Set every weight to 0."""
+        """Set every mass to 0."""
         self.nodes[:] = 0.0
         self._extremes = None
 
@@ -127,16 +127,16 @@ def sample_distinct(
     with_smallest: bool = False,
 ) -> DistinctLeaves:
     """
-    Sample leaves without replacement; leaves of weight 0 are never sampled. O(B log n_leaves).
+    Sample leaves without replacement; leaves of mass 0 are never sampled. O(B log n_leaves).
 
     Stratified samples share one offset in B equal slices of the total (systematic sampling): a leaf
-    is sampled with probability min(1, c * weight), where c makes these probabilities add up to B.
+    is sampled with probability min(1, c * mass), where c makes these probabilities add up to B.
     Leaves that fill a whole stratum are taken first.
 
     Independent samples are taken one after the other from the leaves that are left. This is the
-    same as letting each leaf arrive after an exponential time whose rate is its weight, and taking
+    same as letting each leaf arrive after an exponential time whose rate is its mass, and taking
     the first B. Let tau be the time at which leaf B + 1 arrives. Given tau, a leaf is sampled with
-    probability 1 - exp(-weight * tau), and importance weights from this probability are unbiased
+    probability 1 - exp(-mass * tau), and importance weights from this probability are unbiased
     (rank conditioning, Cohen & Kaplan 2007).
 
     :param tree: A tree of which at least B leaves are above 0.
@@ -187,7 +187,7 @@ def _level_starts(n_leaves: int) -> IntArray:
 
 @kernel
 def total_of(nodes: FloatArray) -> float:
-    """Return the sum of all weights."""
+    """Return the sum of all masses."""
     total = 0.0
     for node in range(FANOUT):
         total += nodes[node]
@@ -195,10 +195,10 @@ def total_of(nodes: FloatArray) -> float:
 
 
 @kernel
-def set_leaves(nodes: FloatArray, starts: IntArray, leaves: IntArray, weights: FloatArray) -> None:
-    """Write weights, one each or one for all, and recompute the sums above them."""
+def set_leaves(nodes: FloatArray, starts: IntArray, leaves: IntArray, masses: FloatArray) -> None:
+    """Write masses, one each or one for all, and recompute the sums above them."""
     for i in range(len(leaves)):
-        nodes[starts[-1] + leaves[i]] = weights[min(i, len(weights) - 1)]
+        nodes[starts[-1] + leaves[i]] = masses[min(i, len(masses) - 1)]
     # Level by level, so that neighbours in a sorted batch recompute a common parent once.
     below = leaves.copy()
     n_below = len(below)
@@ -220,40 +220,40 @@ def set_leaves(nodes: FloatArray, starts: IntArray, leaves: IntArray, weights: F
 
 @kernel
 def find_leaves(  # noqa: C901  # a kernel in a kernel is compiled twice, so it is one
-    nodes: FloatArray, starts: IntArray, masses: FloatArray, kind: int, found: IntArray
+    nodes: FloatArray, starts: IntArray, points: FloatArray, kind: int, found: IntArray
 ) -> float:
     """
-    Find the leaf under each mass; see ``SumTree.find``. Return the sum of all weights.
+    Find the leaf under each point; see ``SumTree.find``. Return the sum of all masses.
 
-    :param masses: Shape (n,); overwritten by what is left of a mass below each node on the way.
-    :param kind: MASSES, or random numbers in [0, 1) in their place: INDEPENDENT, or STRATIFIED, for
-        one mass in each of n equal slices.
+    :param points: Shape (n,); overwritten by what is left of a point below each node on the way.
+    :param kind: POINTS, or random numbers in [0, 1) in their place: INDEPENDENT, or STRATIFIED, for
+        one point in each of n equal slices.
     :param found: Zeros, shape (n,) or longer; the first n are overwritten by the leaves.
     """
-    n, total = len(masses), total_of(nodes)
+    n, total = len(points), total_of(nodes)
     for i in range(n):
         if kind == STRATIFIED:
-            masses[i] = (i + masses[i]) * (total / n)
+            points[i] = (i + points[i]) * (total / n)
         elif kind == INDEPENDENT:
-            masses[i] *= total
+            points[i] *= total
     touched = 0.0
-    # All masses go down one level together. The first loop only touches what the second loop reads:
+    # All points go down one level together. The first loop only touches what the second loop reads:
     # its reads do not wait for each other, so their cache misses overlap (twice as fast at a
     # million leaves). All children are read, since the processor cannot predict where to stop.
     for level in range(len(starts)):
-        for i in range(len(masses)):
+        for i in range(len(points)):
             touched += nodes[starts[level] + found[i] * FANOUT]
-        for i in range(len(masses)):
+        for i in range(len(points)):
             first_child = starts[level] + found[i] * FANOUT
             running, below, n_below = 0.0, 0.0, 0
             for child in range(first_child, first_child + FANOUT):
                 running += nodes[child]
-                is_below = running <= masses[i]
+                is_below = running <= points[i]
                 n_below += is_below
                 below = running if is_below else below
-            masses[i] -= below
-            if n_below == FANOUT:  # at or beyond the total: the last child with weight, all the way
-                masses[i] = np.inf
+            points[i] -= below
+            if n_below == FANOUT:  # at or beyond the total: the last child with mass, all the way
+                points[i] = np.inf
                 n_below = FANOUT - 1
                 while nodes[first_child + n_below] == 0.0:
                     n_below -= 1
@@ -289,24 +289,24 @@ def _take_systematic(nodes: FloatArray, starts: IntArray, offset: float, taken: 
     """Fill in distinct leaves at equal distances; return the factor c of ``sample_distinct``."""
     # Equal distances always hit a leaf that fills a whole stratum, perhaps twice. Such leaves are
     # taken first and set to 0, and the other leaves are sampled from the new total. At the end, all
-    # weights are restored.
-    weights = np.empty(len(taken))
+    # masses are restored.
+    masses = np.empty(len(taken))
     n_taken, rate = 0, np.inf
     while n_taken < len(taken):
         n_left = len(taken) - n_taken
         total = total_of(nodes)
-        masses, found = np.empty(n_left), np.zeros(n_left, dtype=np.int64)
+        points, found = np.empty(n_left), np.zeros(n_left, dtype=np.int64)
         for i in range(n_left):
-            masses[i] = (i + offset) * (total / n_left)
-        find_leaves(nodes, starts, masses, MASSES, found)
+            points[i] = (i + offset) * (total / n_left)
+        find_leaves(nodes, starts, points, POINTS, found)
         n_certain = 0
         for i in range(n_left):
-            weight = nodes[starts[-1] + found[i]]
-            fills_a_stratum = weight * n_left >= total or (
+            mass = nodes[starts[-1] + found[i]]
+            fills_a_stratum = mass * n_left >= total or (
                 i + 1 < n_left and found[i + 1] == found[i]
             )
             if fills_a_stratum and not (n_certain and taken[n_taken + n_certain - 1] == found[i]):
-                taken[n_taken + n_certain], weights[n_taken + n_certain] = found[i], weight
+                taken[n_taken + n_certain], masses[n_taken + n_certain] = found[i], mass
                 n_certain += 1
         if n_certain == 0:
             for i in range(n_left):  # a slice would take seconds to compile
@@ -315,7 +315,7 @@ def _take_systematic(nodes: FloatArray, starts: IntArray, offset: float, taken: 
             break
         set_leaves(nodes, starts, taken[n_taken : n_taken + n_certain], np.zeros(n_certain))
         n_taken += n_certain
-    set_leaves(nodes, starts, taken[:n_taken], weights[:n_taken])
+    set_leaves(nodes, starts, taken[:n_taken], masses[:n_taken])
     return rate
 
 
@@ -324,15 +324,15 @@ def _take_one_by_one(
     nodes: FloatArray, starts: IntArray, uniforms: FloatArray, taken: IntArray
 ) -> float:
     """Fill in distinct leaves, each sampled from what is left; return tau."""
-    weights, nothing = np.empty(len(taken)), np.zeros(1)
+    masses, nothing = np.empty(len(taken)), np.zeros(1)
     positions, waits = uniforms[: len(taken)], uniforms[len(taken) :]
     tau = 0.0
     for i in range(len(taken)):
         total = total_of(nodes)
         tau -= np.log1p(-waits[i]) / total
-        find_leaves(nodes, starts, positions[i : i + 1] * total, MASSES, taken[i : i + 1])
-        weights[i] = nodes[starts[-1] + taken[i]]
+        find_leaves(nodes, starts, positions[i : i + 1] * total, POINTS, taken[i : i + 1])
+        masses[i] = nodes[starts[-1] + taken[i]]
         set_leaves(nodes, starts, taken[i : i + 1], nothing)
     rest = total_of(nodes)
-    set_leaves(nodes, starts, taken, weights)
+    set_leaves(nodes, starts, taken, masses)
     return tau - np.log1p(-waits[-1]) / rest if rest > 0.0 else np.inf

@@ -49,7 +49,7 @@ def written_trees(draw):
 def test_total_and_extremes_are_those_of_the_leaves(trees):
     tree, naive = trees
 
-    assert tree.leaf_weights.tolist() == naive.weights
+    assert tree.leaf_masses.tolist() == naive.weights
     assert tree.total == sum(naive.weights)
     assert tree.smallest() == min(naive.positive, default=np.inf)
     assert tree.largest() == max(naive.weights)
@@ -88,7 +88,7 @@ def test_sums_do_not_drift_in_a_million_writes():
     for _ in range(1000):
         tree.set(random.integers(3000, size=1000), 10.0 ** random.uniform(-6, 6, 1000))
 
-    assert tree.total == pytest.approx(math.fsum(tree.leaf_weights), rel=1e-14)
+    assert tree.total == pytest.approx(math.fsum(tree.leaf_masses), rel=1e-14)
     tree.set(np.arange(3000), np.zeros(1))  # one weight for all
     assert not tree.nodes.any()
 

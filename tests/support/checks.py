@@ -34,7 +34,7 @@ def check_proportional(prioritization):
     check_sums(tree)
     assert prioritization.largest_priority >= prioritization.initial_priority
     largest = prioritization.largest_priority**prioritization.alpha
-    assert tree.leaf_weights.max() <= largest * (1 + 1e-12), "a leaf is above the largest priority"
+    assert tree.leaf_masses.max() <= largest * (1 + 1e-12), "a leaf is above the largest priority"
 
 
 def check_ranks(prioritization):
@@ -44,7 +44,7 @@ def check_ranks(prioritization):
     assert (np.diff(priorities) <= 0).all(), "priorities are out of order"
     assert len(priorities) == 0 or priorities[0] <= prioritization.largest_priority
     check_sums(prioritization.tree)
-    weights = prioritization.tree.leaf_weights
+    weights = prioritization.tree.leaf_masses
     expected = np.arange(1.0, len(slots) + 1) ** -prioritization.alpha
     np.testing.assert_allclose(weights[: len(slots)], expected, rtol=1e-15)
     assert not weights[len(slots) :].any(), "a rank without a slot can be sampled"
@@ -59,7 +59,7 @@ def check_sums(tree):
         for child in range(8):
             sums += children[child::8]
         np.testing.assert_array_equal(parents[: len(sums)], sums)
-    assert math.isclose(tree.total, math.fsum(tree.leaf_weights), rel_tol=1e-12, abs_tol=0)
+    assert math.isclose(tree.total, math.fsum(tree.leaf_masses), rel_tol=1e-12, abs_tol=0)
 
 
 def assert_same_batch(left, right):
