@@ -38,10 +38,13 @@ def shortened(program: str) -> str:
 
 
 @pytest.mark.filterwarnings("ignore:rich is experimental")  # tqdm says so of its own bar
+@pytest.mark.filterwarnings(
+    "ignore:.*Overriding environment"
+)  # MinAtar's, which two pages register
 @pages_with("python")
 def test_programs_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch):
     program = shortened("\n".join(blocks(page, "python")))
-    for package in ("rl_zoo3", "sb3_contrib", "tensorboard"):
+    for package in ("minatar", "rl_zoo3", "sb3_contrib", "tensorboard"):
         if package in program or (package == "rl_zoo3" and "zoo" in page.stem):
             pytest.importorskip(package)
     monkeypatch.chdir(tmp_path)
