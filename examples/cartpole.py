@@ -9,7 +9,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 
 from sb3_per import PAPER, PERDQN
 
-# Chosen on seeds 100 and up (docs/results/first-run.md), and the same as in RL-Zoo's YAML files.
+# Chosen on seeds 100 and up (docs/results/first-run.md), and as in sb3_per/configs/per_dqn.yml.
 SETTINGS = {
     "learning_rate": lambda left: 3e-3 * left,
     "batch_size": 128,

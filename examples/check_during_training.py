@@ -11,7 +11,7 @@ class CheckBuffer(BaseCallback):
         super().__init__()
         self.check_freq, self.n_checks = check_freq, 0
 
-    def _on_rollout_start(self) -> None:  # no transition is on its way
+    def _on_rollout_start(self) -> None:  # between rollouts
         if self.n_calls % self.check_freq == 0:
             check(self.model.replay_buffer)
             self.n_checks += 1

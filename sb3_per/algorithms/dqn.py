@@ -28,10 +28,9 @@ class PERDQN(PrioritizedAlgorithm, DQN):
     differently (turn it off with ``policy_kwargs=dict(optimizer_kwargs=dict(fused=False))``).
 
     The arguments of ``DQN`` come first, in its order, and mean the same.
-    ``replay_buffer_kwargs`` takes the options of ``PrioritizedReplayBuffer``, beta too. The default
-    options are those that worked best: priorities clipped where the loss turns linear, half of each
-    batch uniform, weights divided by their mean. ``replay_buffer_kwargs=sb3_per.PAPER`` gives the
-    paper's.
+    ``replay_buffer_kwargs`` takes the options of ``PrioritizedReplayBuffer``, beta too. By default,
+    priorities are clipped where the loss turns linear, half of each batch is uniform, and weights
+    are divided by their mean. ``replay_buffer_kwargs=sb3_per.PAPER`` gives the paper's settings.
 
     :param double_q: Use Double Q-learning (van Hasselt et al. 2016): the online network chooses the
         next action, the target network evaluates it.

@@ -1,4 +1,4 @@
-"""Rainbow: DQN with all its extensions; each of them can be turned off."""
+"""Rainbow: DQN with six extensions; each of them can be turned off."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -269,7 +269,7 @@ class MultiInputRainbowPolicy(RainbowPolicy):
 
 class Rainbow(PERDQN):
     """
-    DQN with all its extensions (Hessel et al. 2018, https://arxiv.org/abs/1710.02298): Double
+    DQN with six extensions (Hessel et al. 2018, https://arxiv.org/abs/1710.02298): Double
     Q-learning, prioritized replay, dueling networks, n-step returns, distributions of returns and
     noisy layers.
 
