@@ -24,16 +24,15 @@ class FrameStore:
     """
     Observations and next observations of a replay buffer, by slot.
 
-    An observation is ``age`` frames from the ring, and older ones from the start of its episode;
-    with age 0, it is stored whole. Each step stores one frame, the newest of its next observation,
-    in place ``step % n_ring``. The frames of an observation are those of the ``n_stack`` steps
-    before it. So the ring has ``n_stack`` rows more than the buffer.
+    Each step stores one frame, the newest of its next observation, in place ``step % n_ring`` of a
+    ring. The frames of an observation are those of the ``n_stack`` steps before it, so the ring has
+    ``n_stack`` rows more than the buffer.
 
-    An observation that does not continue from the step before, as at the start of an episode, is
-    kept whole in ``starts``, without the zeros at its front. ``ages`` says how many frames are in
-    the ring; older ones come from the start. A next observation that is not its observation, moved
-    by one frame, is a start, too. So whatever was added comes back byte for byte. Observations that
-    are not stacked take more memory.
+    An observation that does not continue from the step before, as the first one of an episode, is a
+    start: it is kept whole in ``starts``, without the zeros at its front. ``ages`` says how many
+    frames of each observation are in the ring; the older ones come from the start before it. A next
+    observation that is not its observation, moved by one frame, is a start, too. So whatever was
+    added comes back byte for byte. Observations that are not stacked take more memory.
 
     :param n_rows: Rows of the buffer; a slot is ``row * n_envs + env``.
     :param layout: How observations are stacked.
@@ -107,7 +106,8 @@ class FrameStore:
             self.frames,
             self.ages,
             slots,
-            (self.n_added, self.n_rows, later),
+            (self.n_added, self.n_rows),
+            later,
             stacks,
             missing,
         ):
@@ -144,8 +144,8 @@ class FrameStore:
         flat, next_flat, known = (
             part.reshape(n_envs, -1) for part in (stacks, next_stacks, latest)
         )
-        when, is_shifted = (step, self.n_stack), self.layout.is_shifted
-        link(flat, next_flat, known, is_shifted, when, self.ages, is_linked)
+        is_shifted = self.layout.is_shifted
+        link(flat, next_flat, known, is_shifted, step, self.n_stack, self.ages, is_linked)
         if step == 0:
             self.starts.clear()
         self.starts.pop(place, None)
@@ -273,7 +273,8 @@ def link(
     next_stacks: Frames,
     latest: Frames,
     is_shifted: Frames,
-    when: tuple[int, int],
+    step: int,
+    n_stack: int,
     ages: NDArray[np.uint16],
     is_linked: NDArray[np.bool_],
 ) -> None:
@@ -285,12 +286,13 @@ def link(
     :param latest: Next observations of the step before.
     :param is_shifted: 0 for bytes of the newest frame of a next observation, 255 for others, up to
         n minus the distance from one frame to the next.
-    :param when: Number of the step; step 0 follows no other. Frames in a stack.
+    :param step: Number of the step; step 0 follows no other.
+    :param n_stack: Frames in a stack.
     :param ages: Of all steps in the ring, shape (n_ring, 2, n_envs).
     :param is_linked: Set to whether observations equal the latest ones, and whether next
         observations hold the newer frames of their observations, shape (2, n_envs).
     """
-    shift, n_ring, (step, n_stack) = stacks.shape[1] - len(is_shifted), len(ages), when
+    shift, n_ring = stacks.shape[1] - len(is_shifted), len(ages)
     for env in range(len(stacks)):
         before, after, known = stacks[env], next_stacks[env], latest[env]
         newer = before[shift:]
@@ -313,7 +315,8 @@ def copy_frames(
     frames: Frames,
     ages: NDArray[np.uint16],
     slots: IntArray,
-    when: tuple[int, int, int],
+    steps_and_rows: tuple[int, int],
+    later: int,
     stacks: Frames,
     missing: IntArray,
 ) -> int:
@@ -322,13 +325,14 @@ def copy_frames(
 
     :param frames: The ring, shape (n_ring, n_envs, n_bytes).
     :param ages: How many frames of each stack are in the ring, shape (n_ring, 2, n_envs).
-    :param when: How many steps were added; rows of the buffer; 1 for next observations, else 0.
+    :param steps_and_rows: How many steps were added, and how many rows the buffer has.
+    :param later: 1 for next observations, 0 for observations.
     :param stacks: Filled from the newest frame on, shape (B, n_stack, n_bytes).
     :param missing: Set to the number of older frames, and to the place in the ring and the
         environment of the start that has them, shape (B, 3).
     """
     n_ring, n_envs, n_bytes = frames.shape
-    n_added, n_rows, later = when
+    n_added, n_rows = steps_and_rows
     n_stack, n_incomplete = stacks.shape[1], 0
     for i in range(len(slots)):
         row, env = slots[i] // n_envs, slots[i] % n_envs
