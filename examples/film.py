@@ -1,49 +1,60 @@
-"""Train PERDQN on LunarLander-v3 and film its best landing: ``python -m examples.film``."""
+"""Train PERDQN on MiniGrid's DoorKey and film five episodes: ``python -m examples.film``."""
 
 from pathlib import Path
 
 import gymnasium as gym
 import torch as th
 import yaml
+from minigrid.wrappers import ImgObsWrapper
 from PIL import Image
 
 from sb3_per import PERDQN
 from sb3_per.zoo import config_file
 
-FILM, MODEL = Path("docs/pictures/lunarlander.gif"), Path("runs/lunarlander.zip")
-SIZE, N_COLOURS, EVERY = (300, 200), 32, 4  # of the film: pixels, and every fourth frame
+ENVIRONMENT = "MiniGrid-DoorKey-5x5-v0"
+FILM, MODEL = Path("docs/pictures/doorkey.gif"), Path("runs/doorkey.zip")
+SIZE, N_COLOURS = (200, 200), 32  # of the film, in pixels
+STEP, END = 200, 1000  # how long a step and the end of an episode are shown, in milliseconds
+
+
+def make_env() -> gym.Env:
+    """Return the environment with the wrappers of the YAML file."""
+    env = gym.make(ENVIRONMENT, render_mode="rgb_array")
+    return gym.wrappers.FlattenObservation(ImgObsWrapper(env))
 
 
 def train(n_timesteps: int | None = None) -> PERDQN:
     """Train with the hyperparameters of ``sb3-per train --algo per_dqn``."""
-    settings = yaml.safe_load(config_file("per_dqn").read_text())["LunarLander-v3"]
+    settings = yaml.safe_load(config_file("per_dqn").read_text())[ENVIRONMENT]
     default = settings.pop("n_timesteps")
-    model = PERDQN(env="LunarLander-v3", seed=0, device="cpu", **settings)
+    del settings["env_wrapper"]
+    model = PERDQN(env=make_env(), seed=0, device="cpu", **settings)
     return model.learn(n_timesteps or default, progress_bar=True)
 
 
 def play(model: PERDQN, seed: int) -> tuple[float, list[Image.Image]]:
     """Return the return of an episode and its frames."""
-    env = gym.make("LunarLander-v3", render_mode="rgb_array")
+    env = make_env()
     obs, _ = env.reset(seed=seed)
-    total, done, frames = 0.0, False, []
+    total, done, frames = 0.0, False, [Image.fromarray(env.render()).resize(SIZE)]
     while not done:
-        frames.append(Image.fromarray(env.render()).resize(SIZE))
         obs, reward, terminated, truncated, _ = env.step(model.predict(obs, deterministic=True)[0])
-        total, done = total + reward, terminated or truncated
+        frames.append(Image.fromarray(env.render()).resize(SIZE))
+        total, done = total + float(reward), terminated or truncated
     return total, frames
 
 
-def main(film: Path = FILM, n_timesteps: int | None = None, n_episodes: int = 10) -> None:
+def main(film: Path = FILM, n_timesteps: int | None = None, n_episodes: int = 5) -> None:
     th.set_num_threads(1)  # small networks gain nothing from more
     if not MODEL.exists():
         train(n_timesteps).save(MODEL)
     model = PERDQN.load(MODEL, device="cpu")
-    best, frames = max((play(model, seed) for seed in range(n_episodes)), key=lambda run: run[0])
-    first, *rest = [frame.quantize(N_COLOURS) for frame in (*frames[::EVERY], frames[-1])]
-    pause = [80] * len(rest) + [2000]  # milliseconds
-    first.save(film, save_all=True, append_images=rest, duration=pause, loop=0)
-    print(f"{film}: a return of {best:.0f}, {film.stat().st_size / 1000:.0f} kB")
+    returns, episodes = zip(*(play(model, seed) for seed in range(n_episodes)), strict=True)
+    first, *rest = [frame.quantize(N_COLOURS) for frames in episodes for frame in frames]
+    pauses = [pause for frames in episodes for pause in [STEP] * (len(frames) - 1) + [END]]
+    first.save(film, save_all=True, append_images=rest, duration=pauses, loop=0)
+    shown = ", ".join(f"{total:.2f}" for total in returns)
+    print(f"{film}: returns of {shown}, {film.stat().st_size / 1000:.0f} kB")
 
 
 if __name__ == "__main__":
