@@ -170,9 +170,6 @@ def open_archive(path: Place, kind: str) -> Iterator[dict[str, Any]]:
         members = zipfile.ZipFile(path)
     with members:
         with _damage_is_named(path):
-            # A compressed member may take far more memory than the file.
-            if any(member.compress_type for member in members.infolist()):
-                raise ValueError("its members must not be compressed")
 
             def restored(value: dict[str, Any]) -> Any:
                 if ARRAY in value:

@@ -75,9 +75,9 @@ def test_file_that_was_cut_is_refused_before_anything_changes(kind, file, tmp_pa
     assert buffer.size() == 5
 
 
-def write_changed(file, path, name, change, compression=zipfile.ZIP_STORED):
+def write_changed(file, path, name, change):
     """Write a file whose checksums are right, with another array in it."""
-    with zipfile.ZipFile(file) as old, zipfile.ZipFile(path, "w", compression) as new:
+    with zipfile.ZipFile(file) as old, zipfile.ZipFile(path, "w") as new:
         for member in old.namelist():
             content = old.read(member)
             if member == f"{name}.npy":
@@ -136,18 +136,13 @@ def test_numbers_out_of_range_never_reach_a_kernel(kind, name, change, file, tmp
 
 
 @pytest.mark.parametrize("kind", ["proportional"])
-@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
-def test_small_file_takes_little_memory(kind, compression, file, tmp_path):
-    """One whose array states a shape that it does not hold, or is packed."""
-
+def test_array_that_states_a_shape_it_does_not_hold_takes_little_memory(kind, file, tmp_path):
     def change(array):
-        zeros = np.zeros(10**7 if compression else 10)
-        return zeros if compression else np.lib.stride_tricks.as_strided(zeros, (10**7,), (0,))
+        return np.lib.stride_tricks.as_strided(np.zeros(10), (10**7,), (0,))
 
     path = tmp_path / "changed"
-    write_changed(file, path, "sampler/flags", change, compression)
-    if not compression:
-        path.write_bytes(path.read_bytes()[: -(10**7)])
+    write_changed(file, path, "sampler/flags", change)
+    path.write_bytes(path.read_bytes()[: -(10**7)])
     buffer = empty(kind)
     tracemalloc.start()
     with pytest.raises(ValueError, match="cannot be loaded"):
