@@ -23,13 +23,13 @@ def make_env() -> gym.Env:
     return gym.wrappers.FlattenObservation(ImgObsWrapper(env))
 
 
-def train(n_timesteps: int | None = None) -> PERDQN:
+def train() -> PERDQN:
     """Train with the hyperparameters of ``sb3-per train --algo per_dqn``."""
     settings = yaml.safe_load(config_file("per_dqn").read_text())[ENVIRONMENT]
-    default = settings.pop("n_timesteps")
+    n_timesteps = settings.pop("n_timesteps")
     del settings["env_wrapper"]
     model = PERDQN(env=make_env(), seed=0, device="cpu", **settings)
-    return model.learn(n_timesteps or default, progress_bar=True)
+    return model.learn(n_timesteps, progress_bar=True)
 
 
 def play(model: PERDQN, seed: int) -> tuple[float, list[Image.Image]]:
@@ -44,17 +44,17 @@ def play(model: PERDQN, seed: int) -> tuple[float, list[Image.Image]]:
     return total, frames
 
 
-def main(film: Path = FILM, n_timesteps: int | None = None, n_episodes: int = 5) -> None:
+def main() -> None:
     th.set_num_threads(1)  # small networks gain nothing from more
     if not MODEL.exists():
-        train(n_timesteps).save(MODEL)
+        train().save(MODEL)
     model = PERDQN.load(MODEL, device="cpu")
-    returns, episodes = zip(*(play(model, seed) for seed in range(n_episodes)), strict=True)
+    returns, episodes = zip(*(play(model, seed) for seed in range(5)), strict=True)
     first, *rest = [frame.quantize(N_COLOURS) for frames in episodes for frame in frames]
     pauses = [pause for frames in episodes for pause in [STEP] * (len(frames) - 1) + [END]]
-    first.save(film, save_all=True, append_images=rest, duration=pauses, loop=0)
+    first.save(FILM, save_all=True, append_images=rest, duration=pauses, loop=0)
     shown = ", ".join(f"{total:.2f}" for total in returns)
-    print(f"{film}: returns of {shown}, {film.stat().st_size / 1000:.0f} kB")
+    print(f"{FILM}: returns of {shown}, {FILM.stat().st_size / 1000:.0f} kB")
 
 
 if __name__ == "__main__":

@@ -166,7 +166,7 @@ class PrioritizedSampler:
             uniform_part,
             first_share,
             n_first,
-            self._reference(smallest),
+            self._reference(smallest, n_inserted),
             beta,
             uniforms,  # their memory, for the probabilities
             self.flags,
@@ -185,17 +185,20 @@ class PrioritizedSampler:
         )
         slots = self.prioritization.slots_at(leaves)
         self.flags[slots] = (self.flags[slots] & INSERTED) | SAMPLED
-        weights = importance_weights(probabilities, self._reference(smallest), beta)
+        reference = self._reference(smallest, self.n_sampleable)
+        weights = importance_weights(probabilities, reference, beta)
         return SampledBatch(slots, weights)
 
-    def _reference(self, smallest: float) -> float:
+    def _reference(self, smallest: float, n: int) -> float:
         """
         Return the probability whose weight is 1; 0 stands for the smallest of the batch.
 
         :param smallest: The smallest probability of all slots.
+        :param n: N, as in the probabilities: another thread may have inserted more slots since.
         """
-        references = {"batch": 0.0, "buffer": smallest}
-        return references.get(self.options.weight_normalization, 1 / self.n_sampleable)
+        if self.options.weight_normalization == "batch":
+            return 0.0
+        return smallest if self.options.weight_normalization == "buffer" else 1 / n
 
     def update(self, slots: IntArray, td_errors: FloatArray) -> None:
         """

@@ -144,7 +144,7 @@ def test_help_and_page_explain_every_option():
 
     for name in ReplayBufferKwargs.__annotations__:
         assert f":param {name}:" in text
-        if name not in ("n_steps", "gamma", "frames_first"):  # an algorithm passes these
+        if name not in ("n_steps", "gamma"):  # an algorithm passes these
             assert any(f"`{name}`" in row for row in rows), name
 
 
