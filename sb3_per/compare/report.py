@@ -1,6 +1,7 @@
 """The report of a comparison: one table, one figure, and the numbers of each run."""
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
@@ -32,6 +33,7 @@ GREY, BLUE, ORANGE, GREEN = "#808080", "#3b8eea", "#e07b2a", "#2ba37f"
 COLOURS = (GREY, BLUE, ORANGE, GREEN, "#a66de0", "#e0526f", "#b8960c", "#1aa3b8")
 DASHES = ("-", "-", "--", "-.", ":")
 MOST_BANDS = 3  # more cannot be told apart
+LABEL_WIDTH = 24  # characters of a terminal
 WIDTH = 5.4  # inches; 12-point text can still be read when a phone shrinks this to 340 pixels
 COLUMNS = ["environment", "variant", "seeds", "final", "final less", "P final"]
 COLUMNS += ["area", "area less", "P area", "reached", "steps to threshold", "steps/s"]
@@ -82,10 +84,20 @@ def write(results: Results, out: Path, variants: Sequence[str] = (), ending: str
     parts += [f"{_LEGEND}\n{_NOTES}", _made_with(results, runs)]
     text = "\n\n".join(part for part in parts if part)
     write_file(out / "report.md", f"{text}\n".encode())
-    # Without the intervals of returns, so that it fits into 80 columns.
-    shown = _frame(main).filter(["variant", "seeds", "final", "P final", "area", "P area"])
+    said = [textwrap.fill(line, 80, subsequent_indent="  ") for line in said]
+    return "\n".join([*said, progress[0], "", _for_terminal(_frame(main)), "", _LEGEND])
+
+
+def _for_terminal(rows: pd.DataFrame) -> str:
+    """Return a table of at most 80 columns, without the intervals of returns."""
+    shown = rows.filter(["variant", "seeds", "final", "P final", "area", "P area"])
     shown.update(shown.filter(MEASURES).map(lambda text: text.partition(" ")[0]))
-    return "\n".join([*said, progress[0], "", shown.to_string(index=False), "", _LEGEND])
+    shown["variant"] = shown["variant"].map(lambda label: textwrap.wrap(label, LABEL_WIDTH))
+    shown = shown.astype({"seeds": str}).explode("variant")
+    shown.loc[shown.index.duplicated(), [*shown.columns.drop("variant")]] = ""
+    align = {"variant": f"{{:<{LABEL_WIDTH}}}".format}
+    text: str = shown.to_string(index=False, formatters=align)
+    return text
 
 
 def table_of_runs(results: Results) -> pd.DataFrame:

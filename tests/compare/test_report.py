@@ -1,6 +1,7 @@
 """Reports: numbers worked out by hand, and the files that are written."""
 
 import itertools
+import re
 import sys
 from pathlib import Path
 
@@ -275,3 +276,16 @@ def test_first_line_says_who_is_better_and_how_sure_that_is(gain, seeds, expecte
     assert said[0] == f"PERDQN over dqn: {expected}."
     assert max(map(len, said)) <= 80
     assert f"- {said[0]}" in (tmp_path / "report.md").read_text()
+
+
+def test_long_labels_fit_into_a_terminal(tmp_path):
+    label = "with a label of so many words that no terminal has the room for it"
+    variants = {name: {"algorithm": "dqn", "label": f"{name} {label}"} for name in ("dqn", "per")}
+    made = results(lambda *_: [1.0, 2.0, 3.0], variants=variants, contrasts={})
+
+    said = write(made, tmp_path)
+
+    assert max(map(len, said.splitlines())) <= 80
+    assert said.count("undecided") == 2
+    numbers = [line for line in said.splitlines() if re.search(r"^(dqn|per) with.* 5 +2\.00", line)]
+    assert len(numbers) == 2
