@@ -26,7 +26,7 @@ QUESTIONS = (
     ("aim: few updates", ("few_updates",), "alpha1", "dqn", 0.65),
     ("aim: control tasks", CONTROL, "alpha1", "dqn", 0.50),
 )
-SAME = {"annealed": "per"}  # PERDQN's former defaults have two names
+SAME = {"annealed": "per"}  # alpha 0.6 has two names
 
 
 def runs_of(folder: Path, suites: Sequence[str]) -> pd.DataFrame:
@@ -74,7 +74,7 @@ def main(folder: str = "benchmarks/results") -> None:
     print(markdown(pd.DataFrame(rows)))
     control = runs_of(Path(folder), CONTROL)
     landings = control[control["environment"].str.contains("LunarLander")]
-    below = landings[landings["final_return"] < 0].groupby("variant").size().to_dict()
+    below = (landings["final_return"] < 0).groupby(landings["variant"]).sum().to_dict()
     print(f"\nLunarLander runs that end below 0, of ten: {below} (at most two for alpha1)")
 
 

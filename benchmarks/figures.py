@@ -5,6 +5,7 @@ Names of figures as arguments draw these alone: ``python -m benchmarks.figures r
 """
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -12,20 +13,21 @@ import pandas as pd
 from benchmarks.cliffwalk import report as cliffwalk
 from benchmarks.speed import memory, ops
 from sb3_per.compare.report import write_figure
-from sb3_per.compare.results import PACKED, read
+from sb3_per.compare.results import PACKED, Results, read
 
 RESULTS, PAGES = Path("benchmarks/results"), Path("docs/results")
 # The suites, and the variants that their figures show; all, if none is named.
 SUITES = {
     "ablation": ("per", "quarter_step", "td_error_clip_1", "beta_0", "alpha_1"),
     "classic": ("dqn", "per", "rank"),
-    "confirm_dense": ("dqn", "annealed"),
+    "confirm_dense": ("dqn", "alpha1"),
     "continuous_sac": ("sac", "lap", "per"),
     "continuous_td3": ("td3", "lap", "per"),
     "goals_dqn": (),
     "goals_sac": (),
     "million": (),
     "minatar": ("dqn", "recommended", "per"),
+    "minigrid": ("dqn", "alpha1"),
     "sparse": (),
     "sparse_qrdqn": (),
 }
@@ -41,7 +43,11 @@ TITLES = {
     "FrozenLake8x8-v1": "FrozenLake 8x8, slippery",
 }
 README = Path("docs/pictures/rare.svg")
-RARE = {"MiniGrid-DoorKey-5x5-v0": "DoorKey-5x5", "MountainCar-v0": "MountainCar"}
+# Suite, environment, title of each panel.
+RARE = (
+    ("minigrid_one_step", "MiniGrid-DoorKey-5x5-v0", "DoorKey, n_steps=1"),
+    ("minigrid", "MiniGrid-DoorKey-5x5-v0", "DoorKey, n_steps=3"),
+)
 
 
 def main(*names: str) -> None:
@@ -59,8 +65,20 @@ def main(*names: str) -> None:
             rows = pd.read_json(RESULTS / f"{name}{PACKED}", lines=True)
             draw(rows, PAGES / f"{name}.svg")
     if not names or "rare" in names:
-        rare = read(RESULTS / f"confirm_rare{PACKED}")
-        write_figure(rare, README, ("dqn", "annealed"), RARE, n_columns=2)
+        titles = {title: title for *_, title in RARE}
+        write_figure(_joined(RARE), README, ("dqn", "alpha1"), titles, n_columns=len(RARE))
+
+
+def _joined(panels: Sequence[tuple[str, str, str]]) -> Results:
+    """Return the runs of panels as results of one suite; a panel's title is its environment."""
+    environments, finished = {}, []
+    for name, environment, title in panels:
+        results = read(RESULTS / f"{name}{PACKED}")
+        environments[title] = results.suite.environments[environment]
+        for run, result in results.finished:
+            if run.environment == environment:
+                finished.append((run._replace(environment=title), result))
+    return Results(results.suite.model_copy(update={"environments": environments}), finished, [])
 
 
 if __name__ == "__main__":

@@ -10,7 +10,9 @@ from sb3_per import PERDQN
 
 
 def main(total_timesteps: int = 2000) -> None:
-    model = PERDQN("MlpPolicy", "CartPole-v1", buffer_size=10_000, seed=0, device="cpu")
+    options = {"beta": (0.4, 1.0)}  # rises over the training
+    arguments = {"buffer_size": 10_000, "replay_buffer_kwargs": options, "seed": 0, "device": "cpu"}
+    model = PERDQN("MlpPolicy", "CartPole-v1", **arguments)
     model.learn(total_timesteps)
 
     with tempfile.TemporaryDirectory() as folder:

@@ -37,8 +37,16 @@ HALF_UNIFORM: dict[str, Any] = {
     "uniform_share": 0.5,
     "weight_normalization": "mean",
 }
-# The defaults of DQN: priorities are the sizes of the gradients of its Huber loss.
-CLIPPED: dict[str, Any] = {**HALF_UNIFORM, "td_error_clip": "loss"}
+# The defaults of DQN: priorities are the sizes of the gradients of its Huber loss, and the weights
+# correct fully, so that the expected update is that of uniform replay.
+FULL_CORRECTION: dict[str, Any] = {
+    "prioritization": "proportional",
+    "alpha": 1.0,
+    "beta": 1.0,
+    "td_error_clip": "loss",
+    "uniform_share": 0.5,
+    "weight_normalization": "none",
+}
 # The defaults of SAC, TD3, DDPG and CrossQ (Fujimoto et al. 2020, section 5).
 LAP: dict[str, Any] = {"prioritization": "lap", "alpha": 0.4, "beta": 0.0}
 

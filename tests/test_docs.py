@@ -44,7 +44,7 @@ def shortened(program: str) -> str:
 @pages_with("python")
 def test_programs_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch):
     program = shortened("\n".join(blocks(page, "python")))
-    for package in ("minatar", "rl_zoo3", "sb3_contrib", "tensorboard"):
+    for package in ("minatar", "minigrid", "rl_zoo3", "sb3_contrib", "tensorboard"):
         if package in program or (package == "rl_zoo3" and "zoo" in page.stem):
             pytest.importorskip(package)
     monkeypatch.chdir(tmp_path)

@@ -13,13 +13,15 @@ from benchmarks.environments import BlindCliffwalk, outcome
 from sb3_per import PAPER, PERDQN
 from sb3_per.prioritization.sum_tree import IntArray
 
-# PERDQN's defaults, spelled out, and two other settings of docs/results/recipes.md.
+# PERDQN's defaults, spelled out, and other settings of docs/results/recipes.md.
 _CLIPPED = {**PAPER, "td_error_clip": "loss", "uniform_share": 0.5}
+_CORRECTED = {**_CLIPPED, "beta": 1.0, "weight_normalization": "none"}
 METHODS: dict[str, tuple[type[DQN], dict[str, Any] | None]] = {
     "DQN": (DQN, None),
-    "PERDQN": (PERDQN, {**_CLIPPED, "weight_normalization": "mean"}),
+    "PERDQN": (PERDQN, {**_CORRECTED, "alpha": 1.0}),
+    "alpha_0.6": (PERDQN, {**_CLIPPED, "weight_normalization": "mean"}),
+    "alpha_0.6_corrected": (PERDQN, _CORRECTED),
     "paper": (PERDQN, PAPER),
-    "full_correction": (PERDQN, {**_CLIPPED, "beta": 1.0, "weight_normalization": "none"}),
 }
 LEARNERS = {"network_lr1e-3": 1e-3, "network_lr2.5e-4": 2.5e-4}  # learning rates
 SIZES, N_SEEDS = range(6, 15, 2), 10

@@ -25,8 +25,9 @@ NAMES = {
     "rank_alpha1.0": "ranks 1",
     "DQN": "DQN",
     "PERDQN": "PERDQN",
+    "alpha_0.6": "PERDQN, alpha 0.6",
+    "alpha_0.6_corrected": "PERDQN, alpha 0.6, full correction",
     "paper": "PERDQN, the paper's settings",
-    "full_correction": "PERDQN, full correction",
 }
 GREY, BLUE, ORANGE, GREEN, PURPLE, *_ = COLOURS
 # Dashes tell the two versions of a method apart in print.
@@ -35,7 +36,8 @@ STYLES = {
     "DQN": (GREY, "-"),
     "PERDQN": (BLUE, "-"),
     "paper": (ORANGE, "-"),
-    "full_correction": (GREEN, "--"),
+    "alpha_0.6": (BLUE, "--"),
+    "alpha_0.6_corrected": (GREEN, "--"),
     "oracle": (GREEN, "-"),
     "greedy": (PURPLE, "-"),
     "proportional_alpha0.6": (BLUE, "-"),

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from sb3_per.algorithms.base import PrioritizedAlgorithm
 from sb3_per.algorithms.metrics import Metrics, metrics_of
 from sb3_per.buffers.prioritized import PrioritizedReplayBufferSamples
-from sb3_per.options import CLIPPED, ReplayBufferKwargs
+from sb3_per.options import FULL_CORRECTION, ReplayBufferKwargs
 
 
 class PERDQN(PrioritizedAlgorithm, DQN):
@@ -29,14 +29,15 @@ class PERDQN(PrioritizedAlgorithm, DQN):
 
     The arguments of ``DQN`` come first, in its order, and mean the same.
     ``replay_buffer_kwargs`` takes the options of ``PrioritizedReplayBuffer``, beta too. By default,
-    priorities are clipped where the loss turns linear, half of each batch is uniform, and weights
-    are divided by their mean. ``replay_buffer_kwargs=sb3_per.PAPER`` gives the paper's settings.
+    priorities are the sizes of the gradients (alpha 1, clipped where the loss turns linear), half
+    of each batch is uniform, and weights correct fully (beta 1), so the expected update is that of
+    uniform replay. ``replay_buffer_kwargs=sb3_per.PAPER`` gives the paper's settings.
 
     :param double_q: Use Double Q-learning (van Hasselt et al. 2016): the online network chooses the
         next action, the target network evaluates it.
     """
 
-    default_options = CLIPPED
+    default_options = FULL_CORRECTION
     huber_threshold = 1.0
 
     def __init__(

@@ -192,7 +192,14 @@ HALF_UNIFORM = {"uniform_share": 0.5, "weight_normalization": "mean"}
 EXPECTED = {
     "paper": {**BETA, "td_error_clip": None, "uniform_share": 0, "weight_normalization": "batch"},
     "half uniform": {**BETA, **HALF_UNIFORM, "td_error_clip": None},
-    "clipped": {**BETA, **HALF_UNIFORM, "td_error_clip": 1.0},
+    "full correction": {
+        "prioritization": "proportional",
+        "alpha": 1.0,
+        "beta": 1.0,
+        "td_error_clip": 1.0,
+        "uniform_share": 0.5,
+        "weight_normalization": "none",
+    },
     "lap": {"prioritization": "lap", "alpha": 0.4, "beta": 0.0, "uniform_share": 0},
 }
 
@@ -206,7 +213,7 @@ def check_options(model, name, **changed):
 
 @ALL
 def test_default_options(kind):
-    name = "clipped" if kind is PERDQN else "lap" if kind in SQUARED else "half uniform"
+    name = "full correction" if kind is PERDQN else "lap" if kind in SQUARED else "half uniform"
 
     check_options(make(kind), name)
     check_options(make(kind, options={"alpha": 0.3}), name, alpha=0.3)
@@ -241,9 +248,8 @@ def test_clip_at_the_loss_needs_a_huber_loss(kind):
 def test_users_may_change_the_papers_settings_without_changing_defaults(monkeypatch):
     monkeypatch.setitem(PAPER, "alpha", 0.9)
 
-    for prioritization in ("proportional", "rank"):
-        assert make(options={"prioritization": prioritization}).replay_buffer.alpha == 0.6
-        assert make(PERSAC, options={"prioritization": prioritization}).replay_buffer.alpha == 0.6
+    for kind, prioritization in [(PERDQN, "rank"), (PERSAC, "rank"), (PERSAC, "proportional")]:
+        assert make(kind, options={"prioritization": prioritization}).replay_buffer.alpha == 0.6
 
 
 # Beta

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from benchmarks import figures
+from benchmarks import default_rule, figures
 from benchmarks.cliffwalk import report as cliffwalk
 from benchmarks.speed import __main__ as speed
 from sb3_per.compare.report import table, table_of_runs
@@ -30,6 +30,8 @@ PAGES = {
     "goals_sac": "goals",
     "million": "pong",
     "minatar": "minatar",
+    "minigrid": "minigrid",
+    "minigrid_one_step": "minigrid",
     "recipes": "recipes",
     "sparse": "sparse",
     "sparse_qrdqn": "sparse",
@@ -66,7 +68,8 @@ def test_results_have_a_suite_and_a_page():
 def test_probabilities_of_improvement_are_those_of_the_page(name):
     rows, text = rows_of(name), page(PAGES[name])
 
-    found = rows[(rows["environment"] == "all") & (rows["P final"] != "")]
+    scope = rows["environment"].iloc[0]  # all, or the only one
+    found = rows[(rows["environment"] == scope) & (rows["P final"] != "")]
     assert len(found) >= 1
     for _, row in found[~found["variant"].str.contains(" over ")].iterrows():
         assert row["P final"] in text
@@ -86,6 +89,12 @@ def test_probabilities_of_the_recipes_are_those_of_the_page():
         ours = [rows.loc[(environment, label), "P area"] for environment in environments]
         assert listed.replace("|", "").split() == ours
         assert f"{sum(map(float, ours)) / 4:.3f}" == mean
+
+
+def test_rule_for_the_defaults_is_that_of_the_page():
+    for _, suites, *pair, least in default_rule.QUESTIONS[:2]:
+        row = default_rule.compared(default_rule.runs_of(RESULTS, suites), *pair)
+        assert f"| {least} | {row['area']} | {row['final']} |" in page("recipes")
 
 
 def test_returns_on_pong_are_those_of_the_page():
