@@ -37,8 +37,8 @@ HALF_UNIFORM: dict[str, Any] = {
     "uniform_share": 0.5,
     "weight_normalization": "mean",
 }
-# The defaults of DQN: priorities are the sizes of the gradients of its Huber loss, and the weights
-# correct fully, so that the expected update is that of uniform replay.
+# The defaults of DQN: a priority is the size of the Huber loss's derivative with respect to Q, and
+# the weights correct fully, so that the expected gradient is that of uniform replay.
 FULL_CORRECTION: dict[str, Any] = {
     "prioritization": "proportional",
     "alpha": 1.0,

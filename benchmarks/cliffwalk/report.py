@@ -26,7 +26,7 @@ NAMES = {
     "DQN": "DQN",
     "PERDQN": "PERDQN",
     "alpha_0.6": "PERDQN, alpha 0.6",
-    "alpha_0.6_corrected": "PERDQN, alpha 0.6, full correction",
+    "alpha_0.6_corrected": "PERDQN, alpha 0.6, beta 1",
     "paper": "PERDQN, the paper's settings",
 }
 GREY, BLUE, ORANGE, GREEN, PURPLE, *_ = COLOURS

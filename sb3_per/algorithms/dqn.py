@@ -29,9 +29,10 @@ class PERDQN(PrioritizedAlgorithm, DQN):
 
     The arguments of ``DQN`` come first, in its order, and mean the same.
     ``replay_buffer_kwargs`` takes the options of ``PrioritizedReplayBuffer``, beta too. By default,
-    priorities are the sizes of the gradients (alpha 1, clipped where the loss turns linear), half
-    of each batch is uniform, and weights correct fully (beta 1), so the expected update is that of
-    uniform replay. ``replay_buffer_kwargs=sb3_per.PAPER`` gives the paper's settings.
+    a priority is the size of the loss's derivative with respect to Q (alpha 1, clipped where the
+    loss turns linear), half of each batch is uniform, and weights correct fully (beta 1), so the
+    expected gradient is that of uniform replay. ``replay_buffer_kwargs=sb3_per.PAPER`` gives the
+    paper's settings.
 
     :param double_q: Use Double Q-learning (van Hasselt et al. 2016): the online network chooses the
         next action, the target network evaluates it.
