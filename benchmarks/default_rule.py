@@ -40,6 +40,12 @@ def runs_of(folder: Path, suites: Sequence[str]) -> pd.DataFrame:
     return pd.concat(frames)
 
 
+def all_rare(folder: Path) -> pd.DataFrame:
+    """Return the finished runs of all comparisons with rare rewards."""
+    runs = runs_of(folder, ("minigrid", ONE_STEP[0], "few_updates"))
+    return runs[runs["environment"].str.contains("MiniGrid")]
+
+
 def compared(runs: pd.DataFrame, variant: str, over: str) -> dict[str, object]:
     """Return P by the area and by the final score, over the environments that both have run in."""
     row: dict[str, object] = {}

@@ -23,6 +23,7 @@ SUITES = {
     "confirm_dense": ("dqn", "alpha1"),
     "continuous_sac": ("sac", "lap", "per"),
     "continuous_td3": ("td3", "lap", "per"),
+    "few_updates": ("dqn", "alpha1"),
     "goals_dqn": (),
     "goals_sac": (),
     "million": (),

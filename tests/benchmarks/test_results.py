@@ -26,6 +26,7 @@ PAGES = {
     "confirm_rare": "recipes",
     "continuous_sac": "continuous",
     "continuous_td3": "continuous",
+    "few_updates": "minigrid",
     "goals_dqn": "goals",
     "goals_sac": "goals",
     "million": "pong",
@@ -95,6 +96,11 @@ def test_rule_for_the_defaults_is_that_of_the_page():
     for _, suites, *pair, least in default_rule.QUESTIONS[:2]:
         row = default_rule.compared(default_rule.runs_of(RESULTS, suites), *pair)
         assert f"| {least} | {row['area']} | {row['final']} |" in page("recipes")
+
+
+def test_claim_for_rare_rewards_is_that_of_the_page():
+    row = default_rule.compared(default_rule.all_rare(RESULTS), "alpha1", "dqn")
+    assert f"P is {row['area']} by the area and {row['final']} by the final" in page("minigrid")
 
 
 def test_returns_on_pong_are_those_of_the_page():
