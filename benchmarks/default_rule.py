@@ -17,6 +17,8 @@ from sb3_per.compare.statistics import improvement
 
 ONE_STEP = ("minigrid_one_step", "minigrid_one_step_6x6")
 CONTROL = ("confirm_dense",)
+# One part of a suite is written behind a slash.
+RARE = ("minigrid", ONE_STEP[0], "few_updates/MiniGrid")
 # Question, suites, variant, over which one, and the least P by the area.
 QUESTIONS = (
     ("rule: rare rewards", ("minigrid", ONE_STEP[0]), "alpha1", "per", 0.55),
@@ -25,6 +27,8 @@ QUESTIONS = (
     ("aim: three-step returns", ("minigrid",), "alpha1", "dqn", 0.65),
     ("aim: few updates", ("few_updates",), "alpha1", "dqn", 0.65),
     ("aim: control tasks", CONTROL, "alpha1", "dqn", 0.50),
+    ("all rare rewards, over DQN", RARE, "alpha1", "dqn", ""),
+    ("all rare rewards, over alpha 0.6", RARE, "alpha1", "per", ""),
 )
 SAME = {"annealed": "per"}  # alpha 0.6 has two names
 
@@ -32,18 +36,13 @@ SAME = {"annealed": "per"}  # alpha 0.6 has two names
 def runs_of(folder: Path, suites: Sequence[str]) -> pd.DataFrame:
     """Return the finished runs of some suites; an environment of each suite is one of its own."""
     frames = []
-    for suite in suites:
+    for suite, _, part in (name.partition("/") for name in suites):
         packed = folder / f"{suite}{PACKED}"
         path = packed if packed.exists() else folder / suite
         runs = table_of_runs(read(path)).replace({"variant": SAME})
+        runs = runs[runs["environment"].str.contains(part)]
         frames.append(runs.assign(environment=f"{suite} " + runs["environment"]))
     return pd.concat(frames)
-
-
-def all_rare(folder: Path) -> pd.DataFrame:
-    """Return the finished runs of all comparisons with rare rewards."""
-    runs = runs_of(folder, ("minigrid", ONE_STEP[0], "few_updates"))
-    return runs[runs["environment"].str.contains("MiniGrid")]
 
 
 def compared(runs: pd.DataFrame, variant: str, over: str) -> dict[str, object]:

@@ -66,8 +66,7 @@ def main(*names: str) -> None:
             rows = pd.read_json(RESULTS / f"{name}{PACKED}", lines=True)
             draw(rows, PAGES / f"{name}.svg")
     if not names or "rare" in names:
-        titles = {title: title for *_, title in RARE}
-        write_figure(_joined(RARE), README, ("dqn", "alpha1"), titles, n_columns=len(RARE))
+        write_figure(_joined(RARE), README, ("dqn", "alpha1"), n_columns=len(RARE))
 
 
 def _joined(panels: Sequence[tuple[str, str, str]]) -> Results:

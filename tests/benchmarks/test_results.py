@@ -99,7 +99,7 @@ def test_rule_for_the_defaults_is_that_of_the_page():
 
 
 def test_claim_for_rare_rewards_is_that_of_the_page():
-    row = default_rule.compared(default_rule.all_rare(RESULTS), "alpha1", "dqn")
+    row = default_rule.compared(default_rule.runs_of(RESULTS, default_rule.RARE), "alpha1", "dqn")
     assert f"P is {row['area']} by the area and {row['final']} by the final" in page("minigrid")
 
 

@@ -279,7 +279,7 @@ def test_first_line_says_who_is_better_and_how_sure_that_is(gain, seeds, expecte
 
 
 def test_long_labels_fit_into_a_terminal(tmp_path):
-    label = "with a label of so many words that no terminal has the room for it"
+    label = "with a label that is far too long for one row of the table"
     variants = {name: {"algorithm": "dqn", "label": f"{name} {label}"} for name in ("dqn", "per")}
     made = results(lambda *_: [1.0, 2.0, 3.0], variants=variants, contrasts={})
 
