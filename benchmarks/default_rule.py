@@ -50,7 +50,10 @@ def compared(runs: pd.DataFrame, variant: str, over: str) -> dict[str, object]:
     row: dict[str, object] = {}
     for measure in ("area", "final"):
         scores = {
-            name: [group[f"{measure}_score"].to_numpy() for _, group in part.groupby("environment")]
+            name: [
+                group[f"{measure}_score"].to_numpy()
+                for _, group in part.groupby("environment", sort=False)
+            ]
             for name, part in _paired(runs, variant, over)
         }
         row[measure] = as_text(improvement(scores[variant], scores[over]), 2)

@@ -108,7 +108,7 @@ def configs() -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="sb3-per",
-        usage="sb3-per COMMAND ...",
+        usage="sb3-per COMMAND ... (sb3-per --help lists the commands)",
         description="RL-Zoo's commands, with our algorithms (per_dqn, per_sac, ...):\n\n"
         f"{_listed(_RL_ZOO_COMMANDS)}\n\nCommands of our own:\n\n{_listed(_OUR_COMMANDS)}",
         epilog="`sb3-per COMMAND --help` shows the arguments of a command.",

@@ -45,7 +45,7 @@ _KEEP_FRAMES = (VecTransposeImage, VecMonitor, VecNormalize, VecCheckNan, VecVid
 SelfPrioritized = TypeVar("SelfPrioritized", bound="PrioritizedAlgorithm")
 
 # Options that belong in ``replay_buffer_kwargs``, and how; the last ones are Stable Baselines 2's.
-_MISPLACED = {
+_OF_BUFFERS = {
     **{name: f"{name}=..." for name in (*OPTION_NAMES, "n_stack", "info_keys", "storage_dir")},
     "prioritized_replay": "prioritization=...",
     "prioritized_replay_alpha": "alpha=...",
@@ -76,6 +76,10 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
     default_options: ClassVar[Mapping[str, Any]] = {**PAPER}  # a copy: users may change PAPER
     # As ``loss_threshold``, unless the prioritization needs another one.
     huber_threshold: ClassVar[float | None] = None
+    # Options that are no arguments of the constructor, and where they belong.
+    misplaced: ClassVar[Mapping[str, str]] = {
+        name: f"replay_buffer_kwargs=dict({text})" for name, text in _OF_BUFFERS.items()
+    }
     # The metrics of gradient steps that are logged as ``train/<name>``.
     logged_metrics: ClassVar[tuple[str, ...]] = LOGGED
     replay_buffer: PrioritizedReplayBuffer
@@ -277,7 +281,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             stored = self.replay_buffer
         except (pickle.UnpicklingError, EOFError) as error:
             rule = "must be a whole file of save_replay_buffer, or the pickle of a buffer of SB3"
-            raise ValueError(f"{file} {rule}: {error}") from error
+            raise ValueError(f"{getattr(file, 'name', file)} {rule}: {error}") from error
         finally:
             self.replay_buffer = ours
         require_matching_buffer(stored, self)
@@ -453,17 +457,15 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
 
 def refuse_misplaced(algorithm: type[Any], arguments: Mapping[str, Any]) -> None:
     """
-    Refuse options of prioritization among the arguments of an algorithm.
+    Refuse options of the buffer or the policy among the arguments of an algorithm.
 
     :raises ValueError: for the first one; the message says where it belongs.
     """
     taken = inspect.signature(algorithm.__init__).parameters
     for name in arguments:
-        if name in _MISPLACED and name not in taken:
-            raise ValueError(
-                f"{algorithm.__name__} has no argument {name!r}: pass "
-                f"replay_buffer_kwargs=dict({_MISPLACED[name]})"
-            )
+        place = algorithm.misplaced.get(name)
+        if place and name not in taken:
+            raise ValueError(f"{algorithm.__name__} has no argument {name!r}: pass {place}")
 
 
 def require_matching_policy(model: OffPolicyAlgorithm) -> None:

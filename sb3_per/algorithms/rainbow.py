@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from math import inf
 from typing import Any, ClassVar
 
@@ -295,6 +295,10 @@ class Rainbow(PERDQN):
         "MultiInputPolicy": MultiInputRainbowPolicy,
     }
     default_options = RAINBOW
+    misplaced: ClassVar[Mapping[str, str]] = {
+        **PERDQN.misplaced,
+        **{field.name: f"policy_kwargs=dict({field.name}=...)" for field in fields(Parts)},
+    }
     policy: RainbowPolicy
     q_net: RainbowNetwork
     q_net_target: RainbowNetwork

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import gymnasium as gym
 import yaml
+from pydantic import ValidationError
 
 from sb3_per._utils import install
 from sb3_per.compare.run import RayOptions, make_runs
@@ -23,6 +24,9 @@ def main() -> None:
     arguments = _parser().parse_args()
     try:
         arguments.command(arguments)
+    except ValidationError as error:
+        lines = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        raise SystemExit("\n".join(["sb3-per compare: the suite cannot be run", *lines])) from error
     except (ValueError, OSError, yaml.YAMLError, gym.error.Error) as error:
         raise SystemExit(f"sb3-per compare: {error}") from error
     except KeyboardInterrupt:

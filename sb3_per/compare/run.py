@@ -77,7 +77,7 @@ def _check_folder(folder: Path, suite: Suite) -> None:
         name = load(known).name
         if name != suite.name:
             raise ValueError(f"{folder} has the runs of {name}, not of {suite.name}")
-    elif folder.is_dir() and any(path.name != ".lock" for path in folder.iterdir()):
+    elif folder.is_dir() and {path.name for path in folder.iterdir()} - {".lock", "report"}:
         raise ValueError(f"--out must be empty or a run folder, got {folder}")
 
 

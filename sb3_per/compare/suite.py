@@ -10,6 +10,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, StringConstraints, model_validator
 
 from sb3_per import options, zoo
+from sb3_per._utils import require_one_of
 
 FINAL_EVALUATIONS = 3  # the last ones, whose mean is a run's final return
 N_EVALUATIONS = 20  # of a run that the command line describes
@@ -255,10 +256,13 @@ def _variant(text: str) -> tuple[str, dict[str, Any]]:
     algorithm, _, setting = text.partition(":")
     if not setting:
         return algorithm, {"algorithm": algorithm}
-    chosen = getattr(options, setting.upper(), None)
-    if not isinstance(chosen, Mapping):
-        raise ValueError(f"sb3_per.options must have the settings {setting.upper()}, got {text!r}")
-    overrides = {"replay_buffer_kwargs": dict(chosen)}
+    known = {
+        name.lower(): value
+        for name, value in vars(options).items()
+        if isinstance(value, dict) and "prioritization" in value
+    }
+    require_one_of(f"the settings in {text!r}", setting, tuple(known))
+    overrides = {"replay_buffer_kwargs": dict(known[setting])}
     return f"{algorithm}-{setting}", {"algorithm": algorithm, "label": text, "overrides": overrides}
 
 

@@ -197,8 +197,9 @@ def _damage_is_named(path: Place) -> Iterator[None]:
     except (FileNotFoundError, IsADirectoryError, PermissionError):
         raise
     except Exception as error:  # zipfile and NumPy raise many kinds of errors
+        name = path if isinstance(path, str | os.PathLike) else getattr(path, "name", path)
         raise ValueError(
-            f"{path} cannot be loaded: {error} (load_buffer reads whole files of save_buffer, "
+            f"{name} cannot be loaded: {error} (load_buffer reads whole files of save_buffer, "
             "load_checkpoint of save_checkpoint, PERDQN.load SB3's files)"
         ) from error
 

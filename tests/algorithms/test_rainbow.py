@@ -452,6 +452,11 @@ def test_options_out_of_their_range_are_refused(network, message):
         rainbow(None, network)
 
 
+def test_part_outside_of_policy_kwargs_is_refused_with_its_place():
+    with pytest.raises(ValueError, match=r"pass policy_kwargs=dict\(n_atoms="):
+        Rainbow("MlpPolicy", Corridor(), n_atoms=1)
+
+
 class PlainValues(RainbowPolicy):
     """A policy of the user's, which fixes an option."""
 

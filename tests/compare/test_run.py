@@ -47,6 +47,7 @@ def test_every_run_has_a_result(finished):
 
 
 def test_seed_and_settings_decide_the_returns(finished, tmp_path):
+    (tmp_path / "report").mkdir()  # of packed results with the same name
     make_runs(suite(), tmp_path, 1, "cpu")
 
     again, before = read(tmp_path).finished, read(finished).finished
@@ -163,6 +164,11 @@ def test_two_algorithms_need_no_yaml(tmp_path, monkeypatch, capsys):
 def test_missing_environment_is_named(tmp_path, monkeypatch):
     with pytest.raises(SystemExit, match="sb3-per compare: Environment `NoSuch` doesn't exist"):
         main(monkeypatch, "run", "--env", "NoSuch-v0", "--algos", "dqn", "--out", tmp_path)
+
+
+def test_rule_that_a_suite_breaks_stands_alone(monkeypatch):
+    with pytest.raises(SystemExit, match=r"must divide steps \(1234\) .*, got 61$"):
+        main(monkeypatch, "run", "--env", "CartPole-v1", "--algos", "dqn", "--steps", "1234")
 
 
 def test_new_writes_the_template(tmp_path, monkeypatch):
