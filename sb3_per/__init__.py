@@ -23,7 +23,7 @@ from sb3_per.saving.checkpoints import (
     save_checkpoint,
 )
 
-__version__ = "0.3.0.dev0"
+__version__ = "0.3.0"
 
 __all__ = [
     "PAPER",
