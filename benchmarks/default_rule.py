@@ -18,7 +18,7 @@ from sb3_per.compare.statistics import improvement
 ONE_STEP = ("minigrid_one_step", "minigrid_one_step_6x6")
 CONTROL = ("confirm_dense",)
 # One part of a suite is written behind a slash.
-RARE = ("minigrid", ONE_STEP[0], "few_updates/MiniGrid")
+RARE = ("minigrid", *ONE_STEP, "few_updates/MiniGrid")
 # Question, suites, variant, over which one, and the least P by the area.
 QUESTIONS = (
     ("rule: rare rewards", ("minigrid", ONE_STEP[0]), "alpha1", "per", 0.55),
@@ -74,11 +74,7 @@ def main(folder: str = "benchmarks/results") -> None:
     rows = []
     for question, suites, *pair, least in QUESTIONS:
         row: dict[str, object] = {"question": question, "least": least}
-        try:
-            row |= compared(runs_of(Path(folder), suites), *pair)
-        except FileNotFoundError:
-            row |= {"area": "runs are missing", "runs": "", "final": ""}
-        rows.append(row)
+        rows.append(row | compared(runs_of(Path(folder), suites), *pair))
     print(markdown(pd.DataFrame(rows)))
     control = runs_of(Path(folder), CONTROL)
     landings = control[control["environment"].str.contains("LunarLander")]

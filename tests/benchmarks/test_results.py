@@ -33,6 +33,7 @@ PAGES = {
     "minatar": "minatar",
     "minigrid": "minigrid",
     "minigrid_one_step": "minigrid",
+    "minigrid_one_step_6x6": "minigrid",
     "minigrid_parts": "minigrid",
     "recipes": "recipes",
     "sparse": "sparse",
