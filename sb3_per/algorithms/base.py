@@ -77,7 +77,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
     # As ``loss_threshold``, unless the prioritization needs another one.
     huber_threshold: ClassVar[float | None] = None
     # Options that are no arguments of the constructor, and where they belong.
-    misplaced: ClassVar[Mapping[str, str]] = {
+    _misplaced: ClassVar[Mapping[str, str]] = {
         name: f"replay_buffer_kwargs=dict({text})" for name, text in _OF_BUFFERS.items()
     }
     # The metrics of gradient steps that are logged as ``train/<name>``.
@@ -463,7 +463,7 @@ def refuse_misplaced(algorithm: type[Any], arguments: Mapping[str, Any]) -> None
     """
     taken = inspect.signature(algorithm.__init__).parameters
     for name in arguments:
-        place = algorithm.misplaced.get(name)
+        place = algorithm._misplaced.get(name)
         if place and name not in taken:
             raise ValueError(f"{algorithm.__name__} has no argument {name!r}: pass {place}")
 

@@ -295,8 +295,8 @@ class Rainbow(PERDQN):
         "MultiInputPolicy": MultiInputRainbowPolicy,
     }
     default_options = RAINBOW
-    misplaced: ClassVar[Mapping[str, str]] = {
-        **PERDQN.misplaced,
+    _misplaced: ClassVar[Mapping[str, str]] = {
+        **PERDQN._misplaced,
         **{field.name: f"policy_kwargs=dict({field.name}=...)" for field in fields(Parts)},
     }
     policy: RainbowPolicy

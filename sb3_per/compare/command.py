@@ -26,7 +26,7 @@ def main() -> None:
         arguments.command(arguments)
     except ValidationError as error:
         lines = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-        raise SystemExit("\n".join(["sb3-per compare: the suite cannot be run", *lines])) from error
+        raise SystemExit("\n".join(["sb3-per compare: the suite is not valid", *lines])) from error
     except (ValueError, OSError, yaml.YAMLError, gym.error.Error) as error:
         raise SystemExit(f"sb3-per compare: {error}") from error
     except KeyboardInterrupt:

@@ -14,6 +14,8 @@ from sb3_per._utils import require_one_of
 
 FINAL_EVALUATIONS = 3  # the last ones, whose mean is a run's final return
 N_EVALUATIONS = 20  # of a run that the command line describes
+# Of ``sb3_per.options``, where their names have capitals.
+NAMED_SETTINGS = ("paper", "rainbow", "half_uniform", "full_correction", "lap")
 FolderName = Annotated[str, StringConstraints(pattern=r"^\w[\w.+-]*$")]
 
 
@@ -256,13 +258,8 @@ def _variant(text: str) -> tuple[str, dict[str, Any]]:
     algorithm, _, setting = text.partition(":")
     if not setting:
         return algorithm, {"algorithm": algorithm}
-    known = {
-        name.lower(): value
-        for name, value in vars(options).items()
-        if isinstance(value, dict) and "prioritization" in value
-    }
-    require_one_of(f"the settings in {text!r}", setting, tuple(known))
-    overrides = {"replay_buffer_kwargs": dict(known[setting])}
+    require_one_of(f"the settings in {text!r}", setting.lower(), NAMED_SETTINGS)
+    overrides = {"replay_buffer_kwargs": dict(getattr(options, setting.upper()))}
     return f"{algorithm}-{setting}", {"algorithm": algorithm, "label": text, "overrides": overrides}
 
 

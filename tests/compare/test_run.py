@@ -167,7 +167,9 @@ def test_missing_environment_is_named(tmp_path, monkeypatch):
 
 
 def test_rule_that_a_suite_breaks_stands_alone(monkeypatch):
-    with pytest.raises(SystemExit, match=r"must divide steps \(1234\) .*, got 61$"):
+    with pytest.raises(
+        SystemExit, match=r"^sb3-per compare: .*\n.*must divide steps \(1234\) .*, got 61$"
+    ):
         main(monkeypatch, "run", "--env", "CartPole-v1", "--algos", "dqn", "--steps", "1234")
 
 
