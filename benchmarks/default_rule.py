@@ -17,9 +17,16 @@ from sb3_per.compare.statistics import improvement
 
 FIVE_BY_FIVE, SIX_BY_SIX = "minigrid_one_step", "minigrid_one_step_6x6"
 CONTROL = ("confirm_dense",)
-# One part of a suite is written behind a slash, as a pattern for its environments.
-DOORKEY = ("minigrid/5x5", FIVE_BY_FIVE, "few_updates/5x5")
-OTHERS = ("minigrid/6x6|Lava|Room|Unlock", SIX_BY_SIX, "few_updates/Unlock")
+# The suites of the comparisons with rare rewards; behind a slash, one of a suite's environments.
+DOORKEY = ("minigrid/DoorKey-5x5", FIVE_BY_FIVE, "few_updates/DoorKey-5x5")
+OTHERS = (
+    "minigrid/DoorKey-6x6",
+    "minigrid/LavaGap",
+    "minigrid/MultiRoom",
+    "minigrid/Unlock",
+    SIX_BY_SIX,
+    "few_updates/Unlock",
+)
 # Question, suites, variant, over which one, and the least P by the area.
 QUESTIONS = (
     ("rule: rare rewards", ("minigrid", FIVE_BY_FIVE), "alpha1", "per", 0.55),
