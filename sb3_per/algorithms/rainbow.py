@@ -407,11 +407,10 @@ class Rainbow(PERDQN):
         before = edge if self._support_edge is None else self._support_edge
         self._support_edge = before.lerp(edge, 0.01)
 
-    def dump_logs(self) -> None:
-        """Log as SB3 does, and ``train/support_edge``."""
+    def _log_prioritization(self, steps: list[Metrics]) -> None:
+        super()._log_prioritization(steps)
         if self._support_edge is not None:
             self.logger.record("train/support_edge", self._support_edge.item())
-        super().dump_logs()
 
     def _excluded_save_params(self) -> list[str]:
         return [*super()._excluded_save_params(), "_support_edge"]
