@@ -27,7 +27,7 @@ SUITES = {
     "goals_dqn": (),
     "goals_sac": (),
     "million": (),
-    "minatar": ("dqn", "recommended", "per"),
+    "minatar_rainbow": (),
     "minigrid": ("dqn", "alpha1"),
     "sparse": (),
     "sparse_qrdqn": (),

@@ -31,6 +31,7 @@ PAGES = {
     "goals_sac": "goals",
     "million": "pong",
     "minatar": "minatar",
+    "minatar_rainbow": "minatar",
     "minigrid": "minigrid",
     "minigrid_one_step": "minigrid",
     "minigrid_one_step_6x6": "minigrid",
@@ -39,7 +40,8 @@ PAGES = {
     "sparse": "sparse",
     "sparse_qrdqn": "sparse",
 }
-WITH_INTERVALS = sorted({*PAGES} - {"million", "recipes", "minigrid_parts"})
+WITHOUT_INTERVALS = {"million", "minatar_rainbow", "minigrid_parts", "recipes"}
+WITH_INTERVALS = sorted({*PAGES} - WITHOUT_INTERVALS)
 # Packages that gymnasium needs for the environments of a suite.
 PACKAGES = {"MiniGrid": "minigrid", "MinAtar": "minatar", "Lunar": "Box2D", "Hopper": "mujoco"}
 PACKAGES |= {"NoFrameskip": "ale_py"}
@@ -109,14 +111,15 @@ def test_answer_of_the_rule_is_that_of_its_page(question):
         assert f"| {area} | {final} |" in page("minigrid")
 
 
-def test_parts_beside_three_step_returns_are_those_of_the_page():
-    suite = results_of("minigrid_parts").suite
-    rows = rows_of("minigrid_parts").set_index(["environment", "variant"])
+@pytest.mark.parametrize("name", ["minatar_rainbow", "minigrid_parts"])
+def test_rows_of_three_seeds_are_those_of_the_page(name):
+    suite = results_of(name).suite
+    rows = rows_of(name).set_index(["environment", "variant"])
     for label in map(suite.label, suite.variants):
         over_all = rows.loc[("all", label)]
-        finals = [rows.loc[(name, label), "final"] for name in suite.environments]
+        finals = [rows.loc[(environment, label), "final"] for environment in suite.environments]
         listed = ["", label, over_all["P final"], over_all["P area"], *finals, ""]
-        assert " ".join(" | ".join(listed).split()) in page("minigrid")
+        assert " ".join(" | ".join(listed).split()) in page(PAGES[name])
 
 
 def test_returns_on_pong_are_those_of_the_page():
