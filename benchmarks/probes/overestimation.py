@@ -2,8 +2,6 @@
 Print the largest Q at the start of episodes for the networks of a comparison, and their returns.
 
     python -m benchmarks.probes.overestimation runs/classic LunarLander-v3
-
-A third argument limits the steps of an episode.
 """
 
 import sys
@@ -14,15 +12,14 @@ import numpy as np
 from gymnasium import make
 from stable_baselines3 import DQN
 
-from sb3_per import PERDQN, zoo
+from sb3_per import PERDQN
 
 N_EPISODES = 10
 
 
-def main(folder: str, environment: str, max_steps: int | str = 0) -> None:
+def main(folder: str, environment: str) -> None:
     """Print medians over the runs of each variant, from the models that a run leaves there."""
-    zoo.register()  # makes MinAtar's environments known
-    env: Any = make(environment, max_episode_steps=int(max_steps) or None)
+    env: Any = make(environment)
     found: dict[str, list[np.ndarray]] = {}
     name = environment.replace("/", "-")  # as RL-Zoo names folders
     for file in sorted(Path(folder).glob(f"*/*/{name}_*/{name}.zip")):

@@ -302,7 +302,7 @@ class Rainbow(PERDQN):
     policy: RainbowPolicy
     q_net: RainbowNetwork
     q_net_target: RainbowNetwork
-    # Moving average over gradient steps, on the device: it is read once for each `train`.
+    # Moving average over gradient steps, on the device: a GPU is waited for once in each `train`.
     _support_edge: th.Tensor | None = None
 
     def __init__(

@@ -122,6 +122,19 @@ def test_rows_of_three_seeds_are_those_of_the_page(name):
         assert " ".join(" | ".join(listed).split()) in page(PAGES[name])
 
 
+def test_pairs_of_rainbow_are_those_of_the_page():
+    rows, text = rows_of("minatar_rainbow"), page("minatar")
+    rows = rows[rows["P area"] != ""]
+    aimed = 0
+    for name, pair in rows.groupby("variant"):
+        over_all, *each = pair[["P area", "P final"]].to_numpy().tolist()
+        assert f"| {' | '.join(f'{area} ({final})' for area, final in each)} |" in text
+        if name == "Rainbow" or name.startswith(("Rainbow (", "Priorities (")):
+            aimed += 1
+            assert f"| {' | '.join(over_all)} |" in text
+    assert aimed == 3
+
+
 def test_returns_on_pong_are_those_of_the_page():
     for run, result in results_of("million").finished:
         means = [sum(episodes) / len(episodes) for episodes in result["returns"]]
