@@ -89,6 +89,7 @@ class Variant(Section):
     label: str = ""  # in tables and figures; empty for its key
     overrides: dict[str, Any] = {}  # they replace the environment's; mappings are merged by key
     scale: dict[str, float] = {}  # factors of hyperparameters, which are multiplied after that
+    seeds: PositiveInt | None = None  # only the suite's first ones; None for all
 
 
 class Contrast(Section):
@@ -155,7 +156,8 @@ def runs_of(suite: Suite) -> list[Run]:
         Run(name, environment, seed, _settings(suite, name, environment, seed))
         for seed in range(suite.first_seed, suite.first_seed + suite.seeds)
         for environment in suite.environments
-        for name in suite.variants
+        for name, variant in suite.variants.items()
+        if seed - suite.first_seed < (variant.seeds or suite.seeds)
     ]
 
 

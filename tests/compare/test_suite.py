@@ -36,6 +36,14 @@ def test_runs_are_the_whole_grid_seed_by_seed():
     assert runs[1].settings["env_kwargs"] == {"n": 3}
 
 
+def test_variant_may_have_fewer_seeds():
+    variants = {"dqn": {"algorithm": "dqn"}, "per": {"algorithm": "per_dqn", "seeds": 1}}
+
+    runs = runs_of(suite(first_seed=5, variants=variants))
+
+    assert [(run.variant, run.seed) for run in runs] == [("dqn", 5), ("per", 5), ("dqn", 6)]
+
+
 def test_overrides_are_merged_and_scale_multiplies():
     variants = {
         "dqn": {
