@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from sb3_per import __version__, zoo
 from sb3_per._utils import install
+from sb3_per.algorithms import ALGORITHMS
 
 
 class Command(NamedTuple):
@@ -95,7 +96,7 @@ def _prepare_zoo(name: str) -> None:
     if given.trial_id and not (int(given.trial_id) and given.storage and given.study_name):
         rule = "--trial-id needs --storage, --study-name and a trial other than 0"
         raise SystemExit(f"{rule}: RL-Zoo would train the YAML file instead")
-    if given.algo in zoo.ALGORITHMS:
+    if given.algo in ALGORITHMS:
         # Before the user's arguments: if -conf is given twice, the last one counts.
         sys.argv[1:1] = ["-conf", str(zoo.config_file(given.algo))]
 

@@ -13,11 +13,8 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 
 from sb3_per._utils import install
-from sb3_per.algorithms.base import PrioritizedAlgorithm
-from sb3_per.algorithms.dqn import PERDQN
-from sb3_per.algorithms.rainbow import ConvExtractor, Rainbow
-from sb3_per.algorithms.sac import PERSAC
-from sb3_per.algorithms.td3 import PERDDPG, PERTD3
+from sb3_per.algorithms import ALGORITHMS
+from sb3_per.algorithms.rainbow import ConvExtractor
 from sb3_per.buffers import (
     PrioritizedDictReplayBuffer,
     PrioritizedHerReplayBuffer,
@@ -30,19 +27,6 @@ if TYPE_CHECKING:
 Sampler = Callable[["optuna.Trial", int, int, dict[str, Any]], dict[str, Any]]
 Converter = Callable[[dict[str, Any]], dict[str, Any]]
 
-ALGORITHMS: dict[str, type[PrioritizedAlgorithm]] = {
-    "per_dqn": PERDQN,
-    "per_sac": PERSAC,
-    "per_td3": PERTD3,
-    "per_ddpg": PERDDPG,
-    "rainbow": Rainbow,
-}
-if importlib.util.find_spec("sb3_contrib") is not None:  # RL-Zoo brings it
-    from sb3_per.algorithms.crossq import PERCrossQ
-    from sb3_per.algorithms.qrdqn import PERQRDQN
-    from sb3_per.algorithms.tqc import PERTQC
-
-    ALGORITHMS |= {"per_qrdqn": PERQRDQN, "per_tqc": PERTQC, "per_crossq": PERCrossQ}
 # RL-Zoo's names of the algorithms that ours are based on.
 BASES = {name: name.removeprefix("per_") for name in ALGORITHMS} | {"rainbow": "dqn"}
 MINATAR_GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")

@@ -23,6 +23,7 @@ from stable_baselines3.common.envs import BitFlippingEnv
 import benchmarks.environments  # noqa: F401  # it registers BitFlipping
 from examples import cartpole
 from sb3_per import PAPER, PERDQN, PrioritizedHerReplayBuffer, PrioritizedReplayBuffer, cli, zoo
+from sb3_per.algorithms import ALGORITHMS
 
 PATHS = {path.stem: path for path in zoo.config_folder().glob("*.yml")}
 FILES = {name: yaml.safe_load(path.read_text()) for name, path in PATHS.items()}
@@ -36,7 +37,7 @@ TUNED = [
 TUNED_WITH_RANKS = {"CartPole-v1": {"gamma": 0.995}, "LunarLander-v3": {"learning_rate": 1.6e-4}}
 # Sections that name no environment: one that has no section of its own, and an Atari game.
 STAND_INS = {"default": "CliffWalking-v1", "atari": "PongNoFrameskip-v4"}
-OTHERS = [name for name in zoo.ALGORITHMS if name != "per_dqn"]
+OTHERS = [name for name in ALGORITHMS if name != "per_dqn"]
 DISCRETE = ("per_dqn", "per_qrdqn", "rainbow")
 
 
@@ -95,7 +96,7 @@ def test_algorithm_trains_with_rl_zoos_section_of_its_base(name, tmp_path, capsy
 
     model, used = trained(manager)
 
-    assert type(model) is zoo.ALGORITHMS[name]
+    assert type(model) is ALGORITHMS[name]
     theirs = yaml.safe_load(config.read_text())[env_id]
     assert all(used[key] == value for key, value in theirs.items() if key not in fast)
     manager.save_trained_model(model)
@@ -135,7 +136,7 @@ def test_section_builds_a_model_and_takes_a_gradient_step(tmp_path, name, sectio
     settings = FILES[name][section]
     options = {"config": str(PATHS[name]), "n_timesteps": settings.get("train_freq", 4) + 1}
     others = "dqn" if name.startswith("dqn") else "per_dqn"
-    options["algorithm"] = name if name in zoo.ALGORITHMS else others
+    options["algorithm"] = name if name in ALGORITHMS else others
 
     model, used = trained(experiment(tmp_path, STAND_INS.get(section, section), **options))
 
@@ -214,7 +215,7 @@ def search(study, name, kept, *, her=False):
     return arguments, convert(study.trials[trial.number].params)
 
 
-SEARCHES = [(name, {}) for name in zoo.ALGORITHMS] + [
+SEARCHES = [(name, {}) for name in ALGORITHMS] + [
     (name, {"prioritization": "proportional", "beta": [0.4, 1.0]})
     for name in ("per_sac", "per_td3", "per_ddpg", "per_crossq")
 ]
@@ -222,7 +223,7 @@ SEARCHES = [(name, {}) for name in zoo.ALGORITHMS] + [
 
 @pytest.mark.parametrize(("name", "kept"), SEARCHES)
 def test_search_trains_what_the_stored_trial_says(name, kept, study):
-    algorithm = zoo.ALGORITHMS[name]
+    algorithm = ALGORITHMS[name]
     searches_lap = {**algorithm.default_options, **kept}["prioritization"] == "lap"
     seen = set()
     for _ in range(8):

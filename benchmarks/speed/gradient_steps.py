@@ -11,7 +11,7 @@ from stable_baselines3 import DDPG, DQN, SAC, TD3
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from benchmarks.tables import Row, quartiles
-from sb3_per.zoo import ALGORITHMS
+from sb3_per.algorithms import ALGORITHMS
 
 N_STORED = 20_000
 STEPS_IN_A_SLICE = 40

@@ -34,11 +34,11 @@ from stable_baselines3.her import HerReplayBuffer
 
 from sb3_per.algorithms.metrics import LOGGED, Metrics, averaged_moments, logged_values
 from sb3_per.algorithms.stored_options import set_stored_options, take_stored_options
+from sb3_per.buffers.files import is_archive, load_buffer, save_buffer
 from sb3_per.buffers.her import PrioritizedHerReplayBuffer, require_compute_reward, require_goals
 from sb3_per.buffers.prioritized import PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
 from sb3_per.buffers.sources import has_shape, transitions_of
 from sb3_per.options import LAP, OPTION_NAMES, PAPER, beta_at
-from sb3_per.saving.buffers import is_archive, load_buffer, save_buffer
 
 # Wrappers after which observations are still stacks of the same frames.
 _KEEP_FRAMES = (VecTransposeImage, VecMonitor, VecNormalize, VecCheckNan, VecVideoRecorder)

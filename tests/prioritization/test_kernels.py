@@ -92,7 +92,7 @@ def test_kernels_compile_without_a_folder_for_the_cache(tmp_path):
 
 
 def test_importing_the_package_compiles_nothing():
-    modules = "sb3_per.buffers.her, sb3_per.algorithms.dqn, sb3_per.saving.checkpoints"
+    modules = "sb3_per.buffers.her, sb3_per.algorithms.dqn, sb3_per.checkpoints"
     run(f"{REFUSE_TO_COMPILE}\nimport {modules}")
 
 

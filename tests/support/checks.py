@@ -6,9 +6,9 @@ from itertools import pairwise
 import numpy as np
 
 from sb3_per import PrioritizedHerReplayBuffer, load_buffer, save_buffer
+from sb3_per.buffers.files import _like
 from sb3_per.prioritization.proportional import Proportional
 from sb3_per.prioritization.rank_based import RankBased
-from sb3_per.saving.buffers import _like
 
 
 def check_valid(buffer, finite=True):

@@ -17,10 +17,10 @@ from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.type_aliases import GymEnv
 from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecNormalize
 
-import sb3_per
 from sb3_per._utils import BIT_GENERATORS, as_arrays, generator_from, generator_state, require_whole
+from sb3_per.algorithms import ALGORITHMS
 from sb3_per.algorithms.base import PrioritizedAlgorithm, require_matching_buffer, torch_states
-from sb3_per.saving.buffers import encoded, fill_buffer, open_archive, write_archive
+from sb3_per.buffers.files import encoded, fill_buffer, open_archive, write_archive
 
 
 def save_checkpoint(model: PrioritizedAlgorithm, path: str | os.PathLike[str]) -> None:
@@ -71,7 +71,8 @@ def load_checkpoint(
         raise ValueError(f"algorithm must be a class of your own, or None, got {algorithm!r}")
     with open_archive(path, "checkpoint") as state:
         saved = state["algorithm"]
-        algorithm = algorithm or getattr(sb3_per, saved, None)
+        kinds = {kind.__name__: kind for kind in ALGORITHMS.values()}
+        algorithm = algorithm or kinds.get(saved)
         if algorithm is None or saved not in [kind.__name__ for kind in algorithm.__mro__]:
             raise ValueError(f"algorithm must be the class {saved}, got {algorithm}")
         networks = io.BytesIO(state["model.zip"])

@@ -1,1 +1,0 @@
-"""Files: buffers without pickle, and checkpoints of whole runs."""
