@@ -14,7 +14,7 @@ import gymnasium as gym
 
 from sb3_per._utils import install
 from sb3_per.algorithms import ALGORITHMS
-from sb3_per.algorithms.rainbow import ConvExtractor
+from sb3_per.algorithms.networks import ConvExtractor
 from sb3_per.buffers import (
     PrioritizedDictReplayBuffer,
     PrioritizedHerReplayBuffer,

@@ -14,7 +14,7 @@ from stable_baselines3 import DQN
 
 from benchmarks.tables import Row, quartiles
 from sb3_per import PERDQN, Rainbow
-from sb3_per.algorithms.rainbow import ConvExtractor
+from sb3_per.algorithms.networks import ConvExtractor
 
 STOCK = "DQN"
 N_STORED, BATCH_SIZE, TRAIN_FREQ, N_ATOMS = 20_000, 32, 4, 51

@@ -1,270 +1,30 @@
 """Rainbow: DQN with six extensions; each of them can be turned off."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
-from math import inf
+from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any, ClassVar
 
 import torch as th
-from gymnasium import spaces
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.torch_layers import (
-    BaseFeaturesExtractor,
-    CombinedExtractor,
-    create_mlp,
-)
-from stable_baselines3.common.type_aliases import GymEnv, PyTorchObs, Schedule
+from stable_baselines3.common.type_aliases import GymEnv, Schedule
 from stable_baselines3.common.utils import ConstantSchedule
-from stable_baselines3.dqn.policies import DQNPolicy, QNetwork
-from torch import nn
 from torch.nn import functional as F
 
-from sb3_per._utils import require_number, require_whole
 from sb3_per.algorithms.dqn import PERDQN
 from sb3_per.algorithms.metrics import LOGGED, Metrics
+from sb3_per.algorithms.networks import (
+    CnnRainbowPolicy,
+    MultiInputRainbowPolicy,
+    Parts,
+    RainbowNetwork,
+    RainbowPolicy,
+)
 from sb3_per.buffers.prioritized import PrioritizedReplayBufferSamples
 from sb3_per.options import RAINBOW, ReplayBufferKwargs
 
 # The metrics of gradient steps that have a meaning for distributions.
 OF_DISTRIBUTIONS = ("loss", "weight_mean", "effective_sample_size")
-# (filters, kernel size, stride) of the convolutions of DQN for Atari.
-ATARI = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
-
-
-class NoisyLinear(nn.Linear):
-    """
-    A linear layer with factorised Gaussian noise (Fortunato et al. 2018, section 3).
-
-    Its weights are mu + sigma * outer(output noise, input noise); without noise, they are mu.
-
-    :param sigma: Initial standard deviation of the noise times the root of the number of inputs.
-    """
-
-    def __init__(self, in_features: int, out_features: int, sigma: float) -> None:
-        super().__init__(in_features, out_features)  # torch's initial mu is the paper's
-        sigma /= in_features**0.5
-        self.weight_sigma = nn.Parameter(th.full((out_features, in_features), sigma))
-        self.bias_sigma = nn.Parameter(th.full((out_features,), sigma))
-        # Shapes (N, in_features) and (N, out_features): N is 1 or the number of inputs.
-        self.noise: tuple[th.Tensor, th.Tensor] | None = None
-
-    def forward(self, inputs: th.Tensor) -> th.Tensor:
-        """Return the outputs, (B, out_features)."""
-        outputs = super().forward(inputs)
-        if self.noise is None:
-            return outputs
-        # The noisy weights themselves are never computed: inputs may have different noise.
-        noise_in, noise_out = self.noise
-        return outputs + noise_out * F.linear(inputs * noise_in, self.weight_sigma, self.bias_sigma)
-
-
-@dataclass(frozen=True)
-class Parts:
-    """
-    The parts of Rainbow that its network has: options of ``policy_kwargs``.
-
-    :param dueling: Layers of their own for values and for advantages (Wang et al. 2016,
-        https://arxiv.org/abs/1511.06581).
-    :param noisy: Noise in all layers after the features extractor (Fortunato et al. 2018,
-        https://arxiv.org/abs/1706.10295), instead of epsilon-greedy exploration.
-    :param noisy_sigma: The initial noise, >= 0.
-    :param n_atoms: Atoms of the distributions of returns (Bellemare et al. 2017,
-        https://arxiv.org/abs/1707.06887); 1 for plain Q-values.
-    :param v_min: The first atom.
-    :param v_max: The last atom.
-    :raises ValueError: for an option out of its range.
-    """
-
-    dueling: bool = True
-    noisy: bool = True
-    noisy_sigma: float = 0.5
-    n_atoms: int = 51
-    v_min: float = -10.0
-    v_max: float = 10.0
-
-    def __post_init__(self) -> None:
-        require_whole("n_atoms", self.n_atoms)
-        require_number("noisy_sigma", self.noisy_sigma, 0, inf)
-        if not -inf < self.v_min < self.v_max < inf:
-            limits = f"{self.v_min} and {self.v_max}"
-            raise ValueError(f"v_min must be below v_max, both finite, got {limits}")
-
-
-class RainbowNetwork(QNetwork):
-    """
-    Q-network with dueling streams, noisy layers and distributions of returns.
-
-    :param parts: Which of them it has; the other arguments are those of ``QNetwork``.
-    """
-
-    support: th.Tensor
-
-    def __init__(
-        self,
-        *,
-        features_dim: int,
-        net_arch: list[int],
-        activation_fn: type[nn.Module] = nn.ReLU,
-        parts: Parts,
-        **kwargs: Any,
-    ) -> None:
-        super(QNetwork, self).__init__(**kwargs)  # QNetwork's own would build other layers
-        self.features_dim, self.net_arch, self.activation_fn = features_dim, net_arch, activation_fn
-        self.parts, self.n_atoms = parts, parts.n_atoms
-        self.q_net = self._stream(int(self.action_space.n) * self.n_atoms)  # advantages, if dueling
-        self.value_net = self._stream(self.n_atoms) if parts.dueling else None
-        support = th.linspace(parts.v_min, parts.v_max, self.n_atoms)
-        self.register_buffer("support", support, persistent=False)
-        self._noisy_layers = [layer for layer in self.modules() if isinstance(layer, NoisyLinear)]
-
-    def _stream(self, n_outputs: int) -> nn.Sequential:
-        layers = create_mlp(self.features_dim, n_outputs, self.net_arch, self.activation_fn)
-        if self.parts.noisy:
-            layers = [
-                NoisyLinear(layer.in_features, layer.out_features, self.parts.noisy_sigma)
-                if isinstance(layer, nn.Linear)
-                else layer
-                for layer in layers
-            ]
-        return nn.Sequential(*layers)
-
-    @contextmanager
-    def noise(self, n_rows: int = 1) -> Iterator[None]:
-        """
-        Draw new noise that holds inside of the ``with`` block; outside, layers have none.
-
-        :param n_rows: 1 for the same noise in a whole batch; or the size of the batch.
-        """
-        before = [layer.noise for layer in self._noisy_layers]
-        if self._noisy_layers:
-            sizes = [n for layer in self._noisy_layers for n in reversed(layer.weight.shape)]
-            drawn = th.randn(n_rows, sum(sizes), device=self.support.device)
-            parts = iter(th.split(drawn.sign() * drawn.abs().sqrt(), sizes, dim=1))
-            for layer in self._noisy_layers:
-                layer.noise = next(parts), next(parts)
-        try:
-            yield
-        finally:
-            for layer, noise in zip(self._noisy_layers, before, strict=True):
-                layer.noise = noise
-
-    def logits(self, obs: PyTorchObs) -> th.Tensor:
-        """Return the logits of the atoms, or plain Q-values if there is one, (B, A, n_atoms)."""
-        features = self.extract_features(obs, self.features_extractor)
-        logits: th.Tensor = self.q_net(features).view(len(features), -1, self.n_atoms)
-        if self.value_net is not None:
-            values = self.value_net(features).unsqueeze(1)  # (B, 1, n_atoms)
-            logits = values + logits - logits.mean(dim=1, keepdim=True)
-        return logits
-
-    def probabilities(self, obs: PyTorchObs) -> th.Tensor:
-        """Return the distributions of returns over the atoms of ``support``, (B, A, n_atoms)."""
-        return self.logits(obs).softmax(dim=2)
-
-    def forward(self, obs: PyTorchObs) -> th.Tensor:
-        """Return the Q-values, (B, A): the means of the distributions."""
-        if self.n_atoms == 1:
-            return self.logits(obs).squeeze(2)
-        return self.probabilities(obs) @ self.support
-
-    def _predict(self, observation: PyTorchObs, deterministic: bool = True) -> th.Tensor:
-        if deterministic:
-            return super()._predict(observation)
-        parts = observation.values() if isinstance(observation, Mapping) else [observation]
-        with self.noise(len(next(iter(parts)))):  # other noise for each environment
-            return super()._predict(observation)
-
-    def _get_constructor_parameters(self) -> dict[str, Any]:
-        return super()._get_constructor_parameters() | {"parts": self.parts}
-
-
-class ConvExtractor(BaseFeaturesExtractor):
-    """
-    Convolutions with ReLU, flattened, without a dense layer: ``net_arch`` says what follows.
-
-    :param layers: (filters, kernel size, stride) of each layer; by default those of the DQN for
-        Atari (Mnih et al. 2015).
-    :param channels_last: Whether observations are (height, width, channels). SB3 transposes images
-        of uint8 itself, but not those of other types, such as MinAtar's.
-    :raises ValueError: for observations that are no images, or too small for the layers.
-    """
-
-    def __init__(
-        self,
-        observation_space: spaces.Box,
-        layers: Sequence[tuple[int, int, int]] = ATARI,
-        channels_last: bool = False,
-    ) -> None:
-        shape = observation_space.shape
-        if len(shape) != 3:
-            raise ValueError(f"{type(self).__name__} needs images, got observations of {shape}")
-        axes = (2, 0, 1) if channels_last else (0, 1, 2)
-        n_channels, *size = (shape[axis] for axis in axes)
-        modules: list[nn.Module] = []
-        for n_filters, kernel_size, stride in layers:
-            modules += [nn.Conv2d(n_channels, n_filters, kernel_size, stride), nn.ReLU()]
-            n_channels, size = n_filters, [(length - kernel_size) // stride + 1 for length in size]
-        if min(size) < 1:
-            raise ValueError(f"layers {layers} need larger images, got observations of {shape}")
-        super().__init__(observation_space, n_channels * size[0] * size[1])
-        self.layers = nn.Sequential(*modules, nn.Flatten())
-        self.channels_last = channels_last
-
-    def forward(self, observations: th.Tensor) -> th.Tensor:
-        """Return the features, (B, features_dim)."""
-        if self.channels_last:
-            observations = observations.movedim(3, 1)
-        features: th.Tensor = self.layers(observations)
-        return features
-
-
-class RainbowPolicy(DQNPolicy):
-    """Policy of Rainbow: the arguments are those of ``DQNPolicy`` and the options of ``Parts``."""
-
-    q_net: RainbowNetwork
-    q_net_target: RainbowNetwork
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        names = kwargs.keys() & Parts.__annotations__.keys()
-        # Before SB3's constructor, which builds the networks.
-        self.parts = Parts(**{name: kwargs.pop(name) for name in names})
-        super().__init__(*args, **kwargs)
-
-    def make_q_net(self) -> RainbowNetwork:
-        """Return a new network."""
-        arguments = self._update_features_extractor(self.net_args)
-        return RainbowNetwork(**arguments, parts=self.parts).to(self.device)
-
-    def _get_constructor_parameters(self) -> dict[str, Any]:
-        return super()._get_constructor_parameters() | asdict(self.parts)
-
-
-class CnnRainbowPolicy(RainbowPolicy):
-    """Policy of Rainbow for images: the paper's, with 512 units after the convolutions."""
-
-    def __init__(
-        self,
-        *args: Any,
-        features_extractor_class: type[BaseFeaturesExtractor] = ConvExtractor,
-        **kwargs: Any,
-    ) -> None:
-        if features_extractor_class is ConvExtractor and kwargs.get("net_arch") is None:
-            kwargs["net_arch"] = [512]
-        super().__init__(*args, features_extractor_class=features_extractor_class, **kwargs)
-
-
-class MultiInputRainbowPolicy(RainbowPolicy):
-    """Policy of Rainbow for Dict observations."""
-
-    def __init__(
-        self,
-        *args: Any,
-        features_extractor_class: type[BaseFeaturesExtractor] = CombinedExtractor,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(*args, features_extractor_class=features_extractor_class, **kwargs)
 
 
 class Rainbow(PERDQN):
@@ -276,7 +36,7 @@ class Rainbow(PERDQN):
     The arguments are those of ``PERDQN``, with the paper's ``n_steps``, ``double_q`` and options of
     prioritization. The other parts are options in ``policy_kwargs``; without some of them:
     ``policy_kwargs=dict(dueling=False, noisy=False, n_atoms=1)``. They are described at
-    ``sb3_per.algorithms.rainbow.Parts``.
+    ``sb3_per.algorithms.networks.Parts``.
 
     With noisy layers, ``exploration_*`` has no effect: each action while transitions are collected
     has noise of its own, and so has ``predict`` unless it is deterministic. With distributions,

@@ -18,13 +18,13 @@ from stable_baselines3.dqn.policies import DQNPolicy
 
 import sb3_per
 from sb3_per import PERDQN, Rainbow
-from sb3_per.algorithms.rainbow import (
+from sb3_per.algorithms.networks import (
     ConvExtractor,
     NoisyLinear,
     RainbowNetwork,
     RainbowPolicy,
-    project,
 )
+from sb3_per.algorithms.rainbow import project
 
 PLAIN = {"n_atoms": 1, "dueling": False, "noisy": False}
 REPLAY = {"prioritization": "proportional", "alpha": 0.6, "beta": (0.4, 1.0), "uniform_share": 0.0}
