@@ -19,7 +19,8 @@ from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecNormalize
 
 from sb3_per._utils import BIT_GENERATORS, as_arrays, generator_from, generator_state, require_whole
 from sb3_per.algorithms import ALGORITHMS
-from sb3_per.algorithms.base import PrioritizedAlgorithm, require_matching_buffer, torch_states
+from sb3_per.algorithms.base import PrioritizedAlgorithm, torch_states
+from sb3_per.algorithms.environments import require_matching_buffer
 from sb3_per.buffers.files import encoded, fill_buffer, open_archive, write_archive
 
 

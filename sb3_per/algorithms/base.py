@@ -2,46 +2,41 @@
 
 import contextlib
 import inspect
-import io
 import pathlib
-import pickle
 import warnings
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 import torch as th
-from gymnasium import spaces
-from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
-from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.save_util import open_path
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, RolloutReturn
-from stable_baselines3.common.vec_env import (
-    VecCheckNan,
-    VecEnv,
-    VecEnvWrapper,
-    VecFrameStack,
-    VecMonitor,
-    VecNormalize,
-    VecTransposeImage,
-    VecVideoRecorder,
-    unwrap_vec_wrapper,
-)
 from stable_baselines3.her import HerReplayBuffer
 
+from sb3_per.algorithms.environments import (
+    as_stored_by,
+    n_stack_by_default,
+    require_matching_buffer,
+    resolve_buffer_class,
+    stacks_frames_first,
+)
 from sb3_per.algorithms.metrics import LOGGED, Metrics, averaged_moments, logged_values
-from sb3_per.algorithms.stored_options import set_stored_options, take_stored_options
+from sb3_per.algorithms.models import (
+    STORED,
+    Place,
+    arguments_to_load,
+    copy_to_save,
+    options_of,
+    read_pickled_buffer,
+    require_matching_policy,
+)
 from sb3_per.buffers.files import is_archive, load_buffer, save_buffer
-from sb3_per.buffers.her import PrioritizedHerReplayBuffer, require_compute_reward, require_goals
-from sb3_per.buffers.prioritized import PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
-from sb3_per.buffers.sources import has_shape, transitions_of
+from sb3_per.buffers.her import PrioritizedHerReplayBuffer, require_compute_reward
+from sb3_per.buffers.prioritized import PrioritizedReplayBuffer
 from sb3_per.options import LAP, OPTION_NAMES, PAPER, beta_at
 
-# Wrappers after which observations are still stacks of the same frames.
-_KEEP_FRAMES = (VecTransposeImage, VecMonitor, VecNormalize, VecCheckNan, VecVideoRecorder)
 SelfPrioritized = TypeVar("SelfPrioritized", bound="PrioritizedAlgorithm")
 
 # Options that belong in ``replay_buffer_kwargs``, and how; the last ones are Stable Baselines 2's.
@@ -53,12 +48,6 @@ _OF_BUFFERS = {
     "prioritized_replay_beta_iters": "beta=(first, last, n_steps)",
     "prioritized_replay_eps": "eps=...",
 }
-# SB3's classes of buffers that stand for ours in a model that SB3 has saved.
-_WITHOUT_PRIORITIES = (ReplayBuffer, DictReplayBuffer, NStepReplayBuffer)
-# While a model is loaded: the names of the arguments that its user has passed to ``load``.
-_GIVEN = "_given_to_load"
-# Until ``load`` warns of them: the stored options that cannot be read, and the reasons.
-_LOST = "_lost_options"
 
 
 class PrioritizedAlgorithm(OffPolicyAlgorithm):
@@ -115,15 +104,10 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         return self.huber_threshold if needed is None else needed
 
     def _setup_model(self) -> None:
-        given = vars(self).pop(_GIVEN, None)  # None if the model is not loaded
         require_matching_policy(self)
-        if given is None and self.replay_buffer_class in _WITHOUT_PRIORITIES:
-            rule = "replay_buffer_class must be left out, or have priorities"
-            raise ValueError(f"{rule}, got {self.replay_buffer_class}")
         if not isinstance(self.replay_buffer_kwargs, Mapping):
             rule = "replay_buffer_kwargs must be a dict of options, or None"
             raise ValueError(f"{rule}, got {self.replay_buffer_kwargs!r}")
-        lost = {} if given is None else take_stored_options(self, given)
         kind = resolve_buffer_class(self.replay_buffer_class, self.observation_space)
         options = self._resolve_options(kind)
         if issubclass(kind, PrioritizedHerReplayBuffer):
@@ -133,14 +117,13 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         n_steps, self.n_steps = self.n_steps, 1
         self.replay_buffer_class = kind
         self.replay_buffer_kwargs = {**options, "n_steps": n_steps, "gamma": self.gamma}
+        require_taken(kind, self.replay_buffer_kwargs)
         try:
             super()._setup_model()
         finally:
             self.n_steps = n_steps
         # With all defaults, so that a saved model keeps its options when defaults change.
-        self.replay_buffer_kwargs = _options_of(self.replay_buffer, options)
-        if lost:
-            vars(self)[_LOST] = lost
+        self.replay_buffer_kwargs = options_of(self.replay_buffer, options)
 
     def _resolve_options(self, kind: type[PrioritizedReplayBuffer]) -> dict[str, Any]:
         """
@@ -163,30 +146,16 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             options["td_error_clip"] = self._clip_of_loss(prioritization)
         if options.get("n_stack") is None:
             options.pop("n_stack", None)  # a class of the user's may not know it
-            if (n_stack := self._n_stack_by_default(kind)) > 1:
+            n_stack, text = n_stack_by_default(self, kind)
+            self._say(text)
+            if n_stack > 1:
                 options["n_stack"] = n_stack
         if options.get("n_stack", 1) > 1 and options.get("frames_first") is None:
             options["frames_first"] = stacks_frames_first(self.env)
         return options
 
-    def _n_stack_by_default(self, kind: type[PrioritizedReplayBuffer]) -> int:
-        """Return how many stacked frames the buffer stores once each; 1 if it stores stacks."""
-        stack = None if self.env is None else unwrap_vec_wrapper(self.env, VecFrameStack)
-        if stack is None or not is_image_space(stack.observation_space):
-            return 1
-        obstacle = changes_frames(self.env)
-        if self.optimize_memory_usage:
-            obstacle = "optimize_memory_usage"
-        if kind is not PrioritizedReplayBuffer:
-            obstacle = kind.__name__
-        if obstacle is None:
-            self._say("Storing each of the stacked frames once in the replay buffer.")
-            return int(stack.stacked_obs.n_stack)
-        self._say(f"Storing whole stacks of frames in the replay buffer, because of {obstacle}.")
-        return 1
-
     def _say(self, text: str) -> None:
-        if self.verbose >= 1:
+        if text and self.verbose >= 1:
             print(text)  # noqa: T201  # as SB3 says how it wraps environments
 
     def _defaults_of(self, prioritization: Any) -> Mapping[str, Any]:
@@ -211,27 +180,12 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             of the first two are those of the environment: they are scaled and transposed here.
         :raises ValueError: before anything has changed, for what does not fit the environment.
         """
-        self.replay_buffer.add_demonstrations(*map(self._from_environment, sources))
+        self.replay_buffer.add_demonstrations(*[as_stored_by(self, source) for source in sources])
         if self.replay_buffer_kwargs.get("n_stack", 1) > self.replay_buffer.n_stack:
             self.replay_buffer_kwargs |= {"n_stack": 1, "frames_first": None}
             self._say("Storing whole stacks of frames in the replay buffer, for demonstrations.")
 
-    def _from_environment(self, source: Any) -> dict[str, Any]:
-        """Return transitions as the buffer stores them: images transposed, actions scaled."""
-        transitions = transitions_of(source)
-        if not (isinstance(source, Mapping) or hasattr(source, "iterate_episodes")):
-            return transitions  # a buffer's
-        images = unwrap_vec_wrapper(self.env, VecTransposeImage) if self.env is not None else None
-        for name in ("observations", "next_observations"):
-            # Environments such as `model.get_env()` have transposed them already.
-            if images is not None and has_shape(transitions[name], images.venv.observation_space):
-                transitions[name] = images.transpose_observations(transitions[name])
-        actions, space = np.asarray(transitions.get("actions")), self.action_space
-        if isinstance(space, spaces.Box) and actions.shape[1:] == space.shape:  # else it is refused
-            transitions["actions"] = self.policy.scale_action(actions)
-        return transitions
-
-    def save_replay_buffer(self, path: str | pathlib.Path | io.BufferedIOBase) -> None:
+    def save_replay_buffer(self, path: Place) -> None:
         """
         Save the buffer with its priorities, without pickle; see ``sb3_per.save_buffer``.
 
@@ -241,9 +195,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             path = pathlib.Path(path).with_suffix(".pkl")
         save_buffer(self.replay_buffer, path)
 
-    def load_replay_buffer(
-        self, path: str | pathlib.Path | io.BufferedIOBase, truncate_last_traj: bool = True
-    ) -> None:
+    def load_replay_buffer(self, path: Place, truncate_last_traj: bool = True) -> None:
         """
         Fill the buffer from a file of ``save_replay_buffer`` or ``save_buffer``.
 
@@ -265,7 +217,9 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             if is_archive(file):
                 load_buffer(file, buffer)
             else:
-                self._take_pickled_buffer(file)
+                stored = read_pickled_buffer(file)
+                require_matching_buffer(stored, self)
+                buffer.refill_from(stored)
         buffer.device = self.device
         if not truncate_last_traj:
             return
@@ -273,19 +227,6 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             buffer.truncate_last_trajectory()
         elif self._last_obs is not None and (buffer.n_steps > 1 or buffer.optimize_memory_usage):
             buffer.end_episodes()
-
-    def _take_pickled_buffer(self, file: Any) -> None:
-        ours = self.replay_buffer
-        try:
-            super().load_replay_buffer(file, truncate_last_traj=False)
-            stored = self.replay_buffer
-        except (pickle.UnpicklingError, EOFError) as error:
-            rule = "must be a whole file of save_replay_buffer, or the pickle of a buffer of SB3"
-            raise ValueError(f"{getattr(file, 'name', file)} {rule}: {error}") from error
-        finally:
-            self.replay_buffer = ours
-        require_matching_buffer(stored, self)
-        ours.refill_from(stored)
 
     def _new_buffer(self) -> PrioritizedReplayBuffer:
         """Return an empty buffer, as the model has it at first."""
@@ -399,7 +340,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
     @classmethod
     def load(
         cls: type[SelfPrioritized],
-        path: str | pathlib.Path | io.BufferedIOBase,
+        path: Place,
         env: GymEnv | None = None,
         device: th.device | str = "auto",
         custom_objects: dict[str, Any] | None = None,
@@ -417,20 +358,26 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             for a model of another algorithm.
         """
         refuse_misplaced(cls, kwargs)
-        # SB3 makes an attribute of it, which `_setup_model` reads and removes.
-        kwargs[_GIVEN] = frozenset(kwargs)
+        given = {"custom_objects": custom_objects, **kwargs}
+        arguments, lost = arguments_to_load(cls, path, given)
         model = super().load(
-            path, env, device, custom_objects, print_system_info, force_reset, **kwargs
+            path,
+            env,
+            device,
+            print_system_info=print_system_info,
+            force_reset=force_reset,
+            **arguments,
         )
+        vars(model).pop(STORED, None)
         used = {**model.replay_buffer_kwargs, "replay_buffer_class": model.replay_buffer_class}
-        for name, reason in vars(model).pop(_LOST, {}).items():
+        for name, reason in lost.items():
             rule = f"the saved {name} cannot be read ({reason})"
             warnings.warn(f"{rule}: {used.get(name)!r} is used in its place", stacklevel=2)
         return model
 
     def save(
         self,
-        path: str | pathlib.Path | io.BufferedIOBase,
+        path: Place,
         exclude: Iterable[str] | None = None,
         include: Iterable[str] | None = None,
     ) -> None:
@@ -439,20 +386,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
 
         SB3 loads the file where this package is not installed: ``DQN.load`` one of ``PERDQN``.
         """
-        saved = object.__new__(type(self))  # not `copy`, which would call __getstate__
-        vars(saved).update(vars(self))
-        buffer = getattr(self, "replay_buffer", None)  # None if it was deleted
-        if buffer is not None:  # perhaps not the one that the model had at first
-            saved.replay_buffer_class = type(buffer)
-            options = _options_of(buffer, self.replay_buffer_kwargs)
-            saved.replay_buffer_kwargs = {**options, "beta": self.replay_buffer_kwargs["beta"]}
-            saved.optimize_memory_usage = buffer.optimize_memory_usage
-            if buffer.buffer_size != max(self.buffer_size // self.n_envs, 1):
-                saved.buffer_size = buffer.n_slots
-        kind: Any = saved.replay_buffer_class
-        theirs = HerReplayBuffer if issubclass(kind, HerReplayBuffer) else None
-        set_stored_options(saved, resolve_buffer_class(theirs, self.observation_space))
-        super(PrioritizedAlgorithm, saved).save(path, exclude, include)
+        super(PrioritizedAlgorithm, copy_to_save(self)).save(path, exclude, include)
 
 
 def refuse_misplaced(algorithm: type[Any], arguments: Mapping[str, Any]) -> None:
@@ -468,100 +402,13 @@ def refuse_misplaced(algorithm: type[Any], arguments: Mapping[str, Any]) -> None
             raise ValueError(f"{algorithm.__name__} has no argument {name!r}: pass {place}")
 
 
-def require_matching_policy(model: OffPolicyAlgorithm) -> None:
-    """Raise ValueError if a policy, such as that of a saved model, is another algorithm's."""
-    policy, needed = model.policy_class, model.policy_aliases["MlpPolicy"]
-    libraries = ("stable_baselines3.", "sb3_contrib.", "sb3_per.")
-    kinds = [kind for kind in policy.__mro__ if kind.__module__.startswith(libraries)]
-    kinds = [kind for kind in kinds if kind.__name__.endswith("Policy") and kind is not BasePolicy]
-    # A policy of ours is also one of the algorithm that ours extends, which cannot train it.
-    ours = [kind for kind in kinds if kind.__module__.startswith("sb3_per.")]
-    is_foreign = bool(ours) and ours[-1] not in needed.__mro__
-    if not kinds or (issubclass(policy, needed) and not is_foreign):
-        return  # a policy of the user's own need not derive from any
-    # PPO and A2C have their policies in `common`.
-    of_algorithms = [kind.__name__ for kind in kinds if ".common." not in kind.__module__]
-    hint = ""
-    if of_algorithms:
-        name = (ours[-1].__name__ if is_foreign else of_algorithms[-1]).removesuffix("Policy")
-        loaders = name if is_foreign else f"{name} or PER{name}"
-        hint = f" of {name} (load a model of {name} with {loaders})"
-    raise ValueError(
-        f"{type(model).__name__} needs a {needed.__name__}, got {policy.__name__}{hint}"
-    )
-
-
-def _options_of(buffer: PrioritizedReplayBuffer, given: dict[str, Any]) -> dict[str, Any]:
-    """Return all options of a buffer; of a subclass of the user's, only those that were given."""
-    options = buffer.arguments()
-    ours = PrioritizedReplayBuffer, PrioritizedDictReplayBuffer, PrioritizedHerReplayBuffer
-    if type(buffer) in ours:
-        return options
-    # Its constructor may not take the others.
-    return {name: options.get(name, value) for name, value in given.items()}
-
-
-def resolve_buffer_class(
-    named: type[Any] | None, observation_space: spaces.Space[Any]
-) -> type[PrioritizedReplayBuffer]:
-    """
-    Return the buffer class for these observations.
-
-    :param named: The user's choice; None for the default. SB3's own classes stand for ours: files
-        of RL-Zoo name ``HerReplayBuffer``, and models that SB3 has saved have the others, too.
-    :raises ValueError: for a class without priorities, or one for other observations.
-    """
-    has_dict = isinstance(observation_space, spaces.Dict)
-    default = PrioritizedDictReplayBuffer if has_dict else PrioritizedReplayBuffer
-    if named is HerReplayBuffer:
-        named = PrioritizedHerReplayBuffer
-    if named in (None, *_WITHOUT_PRIORITIES, PrioritizedReplayBuffer):
-        return default
-    if issubclass(named, PrioritizedHerReplayBuffer):
-        require_goals(observation_space)
-    if not issubclass(named, default) or issubclass(named, PrioritizedDictReplayBuffer) != has_dict:
-        rule = f"replay_buffer_class must be sb3_per.{default.__name__} or a subclass of it"
-        raise ValueError(f"{rule} for these observations, got {named}")
-    return named
-
-
-def require_matching_buffer(buffer: ReplayBuffer, model: OffPolicyAlgorithm) -> None:
-    """
-    Check that a model can learn from the transitions of a buffer.
-
-    :raises ValueError: if spaces, number of environments or n-step returns differ.
-    """
-    expected = {
-        "n_envs": model.n_envs,
-        "observation_space": model.observation_space,
-        "action_space": model.action_space,
-    }
-    if isinstance(buffer, PrioritizedReplayBuffer):
-        expected["n_steps"] = model.n_steps
-        if buffer.n_steps > 1:  # else gamma is not used
-            expected["gamma"] = model.gamma
-    for name, value in expected.items():
-        if getattr(buffer, name) != value:
-            rule = f"the buffer's {name} must equal the model's {value}"
-            raise ValueError(f"{rule}, got {getattr(buffer, name)}")
-
-
-def stacks_frames_first(env: VecEnv | None) -> bool | None:
-    """Return whether ``VecFrameStack`` stacks frames on the first axis; None without one."""
-    if env is None or (stack := unwrap_vec_wrapper(env, VecFrameStack)) is None:
-        return None
-    transpose = unwrap_vec_wrapper(env, VecTransposeImage)
-    is_transposed = transpose is not None and not transpose.skip
-    return is_transposed or bool(stack.stacked_obs.channels_first)
-
-
-def changes_frames(env: VecEnv | None) -> str | None:
-    """Return the class of a wrapper around ``VecFrameStack`` that may change frames, or None."""
-    while isinstance(env, VecEnvWrapper) and not isinstance(env, VecFrameStack):
-        if type(env) not in _KEEP_FRAMES:
-            return type(env).__name__
-        env = env.venv
-    return None
+def require_taken(kind: type[PrioritizedReplayBuffer], options: Mapping[str, Any]) -> None:
+    """Raise ValueError unless a buffer class of the user's takes the options as arguments."""
+    try:
+        inspect.signature(kind).bind_partial(**options)
+    except TypeError as error:
+        rule = "replay_buffer_class must take the options of PrioritizedReplayBuffer (**options)"
+        raise ValueError(f"{rule}, got {kind}: {error}") from None
 
 
 def torch_states() -> list[th.Tensor]:

@@ -1,0 +1,142 @@
+"""What fits an environment: the buffer's class, the axis of its frames, and its transitions."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from gymnasium import spaces
+from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.preprocessing import is_image_space
+from stable_baselines3.common.vec_env import (
+    VecCheckNan,
+    VecEnv,
+    VecEnvWrapper,
+    VecFrameStack,
+    VecMonitor,
+    VecNormalize,
+    VecTransposeImage,
+    VecVideoRecorder,
+    unwrap_vec_wrapper,
+)
+from stable_baselines3.her import HerReplayBuffer
+
+from sb3_per.buffers.her import PrioritizedHerReplayBuffer, require_goals
+from sb3_per.buffers.prioritized import PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
+from sb3_per.buffers.sources import has_shape, transitions_of
+
+if TYPE_CHECKING:
+    from sb3_per.algorithms.base import PrioritizedAlgorithm
+
+# SB3's classes of buffers that stand for ours in a model that SB3 has saved.
+WITHOUT_PRIORITIES = (ReplayBuffer, DictReplayBuffer, NStepReplayBuffer)
+# Wrappers after which observations are still stacks of the same frames.
+_KEEP_FRAMES = (VecTransposeImage, VecMonitor, VecNormalize, VecCheckNan, VecVideoRecorder)
+
+
+def resolve_buffer_class(
+    named: type[Any] | None, observation_space: spaces.Space[Any]
+) -> type[PrioritizedReplayBuffer]:
+    """
+    Return the buffer class for these observations.
+
+    :param named: The user's choice; None for the default. Files of RL-Zoo name SB3's
+        ``HerReplayBuffer``, which stands for ours.
+    :raises ValueError: for a class without priorities, or one for other observations.
+    """
+    has_dict = isinstance(observation_space, spaces.Dict)
+    default = PrioritizedDictReplayBuffer if has_dict else PrioritizedReplayBuffer
+    if named is HerReplayBuffer:
+        named = PrioritizedHerReplayBuffer
+    if named in (None, PrioritizedReplayBuffer):
+        return default
+    if named in WITHOUT_PRIORITIES:
+        raise ValueError(f"replay_buffer_class must be left out, or have priorities, got {named}")
+    if issubclass(named, PrioritizedHerReplayBuffer):
+        require_goals(observation_space)
+    if not issubclass(named, default) or issubclass(named, PrioritizedDictReplayBuffer) != has_dict:
+        rule = f"replay_buffer_class must be sb3_per.{default.__name__} or a subclass of it"
+        raise ValueError(f"{rule} for these observations, got {named}")
+    return named
+
+
+def require_matching_buffer(buffer: ReplayBuffer, model: OffPolicyAlgorithm) -> None:
+    """
+    Check that a model can learn from the transitions of a buffer.
+
+    :raises ValueError: if spaces, number of environments or n-step returns differ.
+    """
+    expected = {
+        "n_envs": model.n_envs,
+        "observation_space": model.observation_space,
+        "action_space": model.action_space,
+    }
+    if isinstance(buffer, PrioritizedReplayBuffer):
+        expected["n_steps"] = model.n_steps
+        if buffer.n_steps > 1:  # else gamma is not used
+            expected["gamma"] = model.gamma
+    for name, value in expected.items():
+        if getattr(buffer, name) != value:
+            rule = f"the buffer's {name} must equal the model's {value}"
+            raise ValueError(f"{rule}, got {getattr(buffer, name)}")
+
+
+def n_stack_by_default(
+    model: "PrioritizedAlgorithm", kind: type[PrioritizedReplayBuffer]
+) -> tuple[int, str]:
+    """
+    Return how many stacked frames the buffer stores once each, 1 if it stores stacks.
+
+    :return: The number, and what to tell the user about it; nothing if there are no stacks.
+    """
+    stack = None if model.env is None else unwrap_vec_wrapper(model.env, VecFrameStack)
+    if stack is None or not is_image_space(stack.observation_space):
+        return 1, ""
+    obstacle = changes_frames(model.env)
+    if model.optimize_memory_usage:
+        obstacle = "optimize_memory_usage"
+    if kind is not PrioritizedReplayBuffer:
+        obstacle = kind.__name__
+    if obstacle is not None:
+        return 1, f"Storing whole stacks of frames in the replay buffer, because of {obstacle}."
+    n_stack = int(stack.stacked_obs.n_stack)
+    return n_stack, "Storing each of the stacked frames once in the replay buffer."
+
+
+def stacks_frames_first(env: VecEnv | None) -> bool | None:
+    """Return whether ``VecFrameStack`` stacks frames on the first axis; None without one."""
+    if env is None or (stack := unwrap_vec_wrapper(env, VecFrameStack)) is None:
+        return None
+    transpose = unwrap_vec_wrapper(env, VecTransposeImage)
+    is_transposed = transpose is not None and not transpose.skip
+    return is_transposed or bool(stack.stacked_obs.channels_first)
+
+
+def changes_frames(env: VecEnv | None) -> str | None:
+    """Return the class of a wrapper around ``VecFrameStack`` that may change frames, or None."""
+    while isinstance(env, VecEnvWrapper) and not isinstance(env, VecFrameStack):
+        if type(env) not in _KEEP_FRAMES:
+            return type(env).__name__
+        env = env.venv
+    return None
+
+
+def as_stored_by(model: "PrioritizedAlgorithm", source: Any) -> dict[str, Any]:
+    """
+    Return demonstrations as the model's buffer stores them.
+
+    :param source: A source of ``add_demonstrations``. Images are transposed and actions scaled,
+        except those of a buffer, which has done both.
+    """
+    transitions = transitions_of(source)
+    if not (isinstance(source, Mapping) or hasattr(source, "iterate_episodes")):
+        return transitions
+    images = None if model.env is None else unwrap_vec_wrapper(model.env, VecTransposeImage)
+    for name in ("observations", "next_observations"):
+        # Environments such as `model.get_env()` have transposed them already.
+        if images is not None and has_shape(transitions[name], images.venv.observation_space):
+            transitions[name] = images.transpose_observations(transitions[name])
+    actions, space = np.asarray(transitions.get("actions")), model.action_space
+    if isinstance(space, spaces.Box) and actions.shape[1:] == space.shape:  # else it is refused
+        transitions["actions"] = model.policy.scale_action(actions)
+    return transitions
