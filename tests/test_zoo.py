@@ -135,8 +135,8 @@ def test_hindsight_replay_trains_from_a_yaml_file(tmp_path):
 def test_section_builds_a_model_and_takes_a_gradient_step(tmp_path, name, section):
     settings = FILES[name][section]
     options = {"config": str(PATHS[name]), "n_timesteps": settings.get("train_freq", 4) + 1}
-    others = "dqn" if name.startswith("dqn") else "per_dqn"
-    options["algorithm"] = name if name in ALGORITHMS else others
+    kinds = ("rainbow", "dqn", "per_dqn")
+    options["algorithm"] = next(kind for kind in kinds if name.startswith(kind))
 
     model, used = trained(experiment(tmp_path, STAND_INS.get(section, section), **options))
 

@@ -38,7 +38,7 @@ WIDTH = 5.4  # inches; 12-point text can still be read when a phone shrinks this
 COLUMNS = ["environment", "variant", "seeds", "final", "final less", "P final"]
 COLUMNS += ["area", "area less", "P area", "reached", "steps to threshold", "steps/s"]
 RUN_COLUMNS = ["variant", "environment", "seed", "final_return", "area_return", "final_score"]
-RUN_COLUMNS += ["area_score", "steps_to_threshold", "steps_per_cpu_second", "cpu_seconds"]
+RUN_COLUMNS += ["area_score", "steps_to_threshold", "steps_per_cpu_second", "cpu_seconds", "device"]
 
 # Below the table, in a terminal, too.
 _LEGEND = f"""\
@@ -126,6 +126,7 @@ def table_of_runs(results: Results) -> pd.DataFrame:
                 "steps_to_threshold": reached,
                 "steps_per_cpu_second": result["trained"] / result["seconds"]["training_cpu"],
                 "cpu_seconds": result["seconds"]["cpu"],
+                "device": result["versions"].get("device"),
             }
         )
     return pd.DataFrame(rows, columns=RUN_COLUMNS)
@@ -339,7 +340,8 @@ def draw_curves(
         return
     steps, returns = curves[0][0], np.array([returns for _, returns in curves])
     if len(curves) < LEAST_RUNS:
-        panel.plot(steps, returns.T, linewidth=1, **style)
+        marker = "o" if len(steps) == 1 else None
+        panel.plot(steps, returns.T, linewidth=1, marker=marker, **style)
         return
     middle, low, high = band(returns)
     panel.plot(steps, middle, **style)

@@ -80,7 +80,8 @@ def _trained(run: Run, folder: Path, device: str) -> Result:
             "training_wall": wall - evaluating[0],
             "training_cpu": cpu - evaluating[1],
         },
-        "versions": _versions() | {"device": str(model.device), "platform": platform.platform()},
+        "versions": _versions()
+        | {"device": _device_name(model.device), "platform": platform.platform()},
     }
 
 
@@ -119,6 +120,7 @@ def manager_of(run: Run, folder: Path, device: str) -> Any:
     # RL-Zoo counts existing folders for a name, which runs side by side would do at the same time.
     manager.save_path = str(place)
     manager.params_path = str(place / manager.env_name)
+    manager.deterministic_eval |= settings["evaluation"].get("greedy", False)
     return manager
 
 
@@ -139,6 +141,10 @@ class _Clock(BaseCallback):
 def _now() -> np.ndarray:
     """Return the seconds on the wall and of this process's computing, shape (2,)."""
     return np.array([time.perf_counter(), time.process_time()])
+
+
+def _device_name(device: th.device) -> str:
+    return th.cuda.get_device_name(device) if device.type == "cuda" else str(device)
 
 
 def _versions() -> dict[str, str]:

@@ -144,6 +144,18 @@ def test_returns_on_pong_are_those_of_the_page():
         assert f"{label} transitions | {listed} |" in page("pong")
 
 
+def test_scores_of_atari_100k_are_the_published_ones():
+    published = pd.read_csv(ROOT / "benchmarks" / "atari_100k.csv", comment="#")
+    environments = load(SUITES / "atari_100k.yml").environments
+
+    listed = published[["game", "random", "human"]].to_numpy().tolist()
+    ours = [
+        [name.removesuffix("NoFrameskip-v4"), environment.score.random, environment.score.solved]
+        for name, environment in environments.items()
+    ]
+    assert sorted(ours) == sorted(listed)
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_suite_describes_what_was_measured(name):
     measured = results_of(name).suite
@@ -152,7 +164,7 @@ def test_suite_describes_what_was_measured(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", [*PAGES, "atari_100k"])
 def test_suite_can_be_run(name):
     declared = load(SUITES / f"{name}.yml")
     for part, package in PACKAGES.items():

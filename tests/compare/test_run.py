@@ -15,6 +15,7 @@ from sb3_per.compare import command
 from sb3_per.compare.results import OUTPUT, RESULT, read, read_result, run_folder
 from sb3_per.compare.run import check, make_runs, run_locally
 from sb3_per.compare.suite import Suite, as_yaml, runs_of
+from sb3_per.compare.training import manager_of
 
 pytestmark = pytest.mark.slow
 
@@ -168,7 +169,7 @@ def test_missing_environment_is_named(tmp_path, monkeypatch):
 
 def test_rule_that_a_suite_breaks_stands_alone(monkeypatch):
     with pytest.raises(
-        SystemExit, match=r"^sb3-per compare: .*\n.*must divide steps \(1234\) .*, got 61$"
+        SystemExit, match=r"^sb3-per compare: .*\n.*must divide steps \(1234\), got 61$"
     ):
         main(monkeypatch, "run", "--env", "CartPole-v1", "--algos", "dqn", "--steps", "1234")
 
@@ -192,6 +193,27 @@ def test_missing_device_fails_the_run(tmp_path):
     assert read_result(tmp_path, run) is None
     output = (run_folder(tmp_path, run) / OUTPUT).read_text()
     assert "Traceback" in output
+
+
+def test_one_evaluation_at_the_end_suffices(tmp_path):
+    once = of_environment(evaluation={"every": 90, "episodes": 2})
+
+    assert make_runs(Suite.model_validate({**once, "seeds": 1}), tmp_path, 2, "cpu") == []
+
+    assert [result["steps"] for _, result in read(tmp_path).finished] == [[90], [90]]
+
+
+def test_greedy_evaluations_do_not_explore(tmp_path):
+    pytest.importorskip("minigrid")
+    declared = of_environment(evaluation={"every": 90, "episodes": 2, "greedy": True})
+    settings = declared["environments"].pop(ENVIRONMENT) | {"env_kwargs": {}}
+    for greedy in (False, True):
+        settings["evaluation"]["greedy"] = greedy
+        declared["environments"] = {"MiniGrid-Empty-5x5-v0": settings}
+        run = runs_of(Suite.model_validate(declared))[0]
+        run_folder(tmp_path, run).mkdir(parents=True, exist_ok=True)
+
+        assert manager_of(run, tmp_path, "cpu").deterministic_eval == greedy
 
 
 def test_results_are_read_by_rl_zoos_commands(finished):
