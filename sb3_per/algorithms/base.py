@@ -1,6 +1,7 @@
 """What all prioritized algorithms have in common: their buffer, beta and loading."""
 
 import contextlib
+import difflib
 import inspect
 import pathlib
 import warnings
@@ -39,15 +40,8 @@ from sb3_per.options import LAP, OPTION_NAMES, PAPER, beta_at
 
 SelfPrioritized = TypeVar("SelfPrioritized", bound="PrioritizedAlgorithm")
 
-# Options that belong in ``replay_buffer_kwargs``, and how; the last ones are Stable Baselines 2's.
-_OF_BUFFERS = {
-    **{name: f"{name}=..." for name in (*OPTION_NAMES, "n_stack", "info_keys", "storage_dir")},
-    "prioritized_replay": "prioritization=...",
-    "prioritized_replay_alpha": "alpha=...",
-    "prioritized_replay_beta0": "beta=(first, last)",
-    "prioritized_replay_beta_iters": "beta=(first, last, n_steps)",
-    "prioritized_replay_eps": "eps=...",
-}
+# Options that belong in ``replay_buffer_kwargs``.
+_OF_BUFFERS = (*OPTION_NAMES, "n_stack", "info_keys", "storage_dir")
 
 
 class PrioritizedAlgorithm(OffPolicyAlgorithm):
@@ -67,7 +61,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
     huber_threshold: ClassVar[float | None] = None
     # Options that are no arguments of the constructor, and where they belong.
     _misplaced: ClassVar[Mapping[str, str]] = {
-        name: f"replay_buffer_kwargs=dict({text})" for name, text in _OF_BUFFERS.items()
+        name: f"replay_buffer_kwargs=dict({name}=...)" for name in _OF_BUFFERS
     }
     # The metrics of gradient steps that are logged as ``train/<name>``.
     logged_metrics: ClassVar[tuple[str, ...]] = LOGGED
@@ -82,8 +76,9 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
     if not TYPE_CHECKING:  # type checkers and editors read the constructor
 
         def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-            """Say where a misplaced option belongs, before Python refuses it without a hint."""
+            """Say where an option belongs, or its right name, where Python gives no hint."""
             refuse_misplaced(cls, kwargs)
+            refuse_misspelled(cls, kwargs)
             return super().__new__(cls)
 
         def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -332,10 +327,17 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
 
         :param tb_log_name: By default the name of the class, such as PERDQN.
         """
-        name = tb_log_name or type(self).__name__
-        return super().learn(
+        n_updates, name = self._n_updates, tb_log_name or type(self).__name__
+        super().learn(
             total_timesteps, callback, log_interval, name, reset_num_timesteps, progress_bar
         )
+        if self._n_updates == n_updates and self.num_timesteps <= self.learning_starts:
+            warnings.warn(
+                f"nothing was learned in {self.num_timesteps:,} steps: learning starts after "
+                f"{self.learning_starts:,} (learning_starts)",
+                stacklevel=2,
+            )
+        return self
 
     @classmethod
     def load(
@@ -400,6 +402,17 @@ def refuse_misplaced(algorithm: type[Any], arguments: Mapping[str, Any]) -> None
         place = algorithm._misplaced.get(name)
         if place and name not in taken:
             raise ValueError(f"{algorithm.__name__} has no argument {name!r}: pass {place}")
+
+
+def refuse_misspelled(algorithm: type[Any], arguments: Mapping[str, Any]) -> None:
+    """Raise ValueError for a name that is nearly one of an algorithm's arguments."""
+    taken = inspect.signature(algorithm.__init__).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values()):
+        return  # of a subclass, which takes names that are not known here
+    for name in arguments.keys() - taken.keys():
+        for nearest in difflib.get_close_matches(name, taken, n=1):
+            hint = f"did you mean {nearest!r}?"
+            raise ValueError(f"{algorithm.__name__} has no argument {name!r}: {hint}")
 
 
 def require_taken(kind: type[PrioritizedReplayBuffer], options: Mapping[str, Any]) -> None:

@@ -4,6 +4,7 @@ import inspect
 import pydoc
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -59,7 +60,6 @@ def test_every_argument_reaches_dqn():
     [
         ("alpha", r"replay_buffer_kwargs=dict\(alpha="),
         ("n_stack", r"replay_buffer_kwargs=dict\(n_stack="),
-        ("prioritized_replay_beta0", r"beta=\(first, last\)"),
     ],
 )
 def test_misplaced_option_is_refused_with_its_place(kind, name, place, tmp_path):
@@ -71,10 +71,31 @@ def test_misplaced_option_is_refused_with_its_place(kind, name, place, tmp_path)
 
 @ALL
 def test_unknown_argument_is_refused(kind):
-    with pytest.raises(TypeError, match="lerning_rate"):
+    with pytest.raises(ValueError, match="did you mean 'learning_rate'"):
         make(kind, lerning_rate=1e-3)
+    with pytest.raises(TypeError, match="xyz"):
+        make(kind, xyz=1)
     with pytest.raises(ValueError, match=r"aplha.*alpha"):
         make(kind, options={"aplha": 0.5})
+
+
+def test_training_without_a_gradient_step_says_why():
+    model = make(PERDQN, learning_starts=50)
+
+    with pytest.warns(UserWarning, match=r"nothing was learned in 40 steps.*after 50"):
+        model.learn(40)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.learn(60)
+
+
+def test_buffer_class_without_our_options_is_refused():
+    class Plain(PrioritizedReplayBuffer):
+        def __init__(self, buffer_size, observation_space, action_space):
+            super().__init__(buffer_size, observation_space, action_space)
+
+    with pytest.raises(ValueError, match=r"must take the options .*Plain.*keyword argument"):
+        make(PERDQN, replay_buffer_class=Plain)
 
 
 class OwnAlpha(PERDQN):

@@ -341,9 +341,11 @@ def test_options_that_load_is_given_change_only_themselves(tmp_path):
 
     moved = PERDQN.load(tmp_path / "model", replay_buffer_kwargs={"storage_dir": "new"})
     other = PERDQN.load(tmp_path / "model", replay_buffer_kwargs={"prioritization": "lap"})
+    same = PERDQN.load(tmp_path / "model", replay_buffer_kwargs=None)
 
     assert options_of(moved).items() >= {**options, "storage_dir": "new"}.items()
     assert other.replay_buffer.alpha == LAP["alpha"]
+    assert same.replay_buffer.alpha == options["alpha"]
 
 
 @pytest.mark.parametrize(
