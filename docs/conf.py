@@ -32,7 +32,7 @@ myst_url_schemes = {
 }
 
 autodoc_member_order = "bysource"
-autodoc_typehints = "none"  # the signature's defaults say most; types stand in the source
+autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
 maximum_signature_line_length = 80
 add_module_names = False

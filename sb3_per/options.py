@@ -12,6 +12,8 @@ from typing_extensions import TypedDict
 
 from sb3_per._utils import require_number, require_one_of
 
+# Names of classes in ``sb3_per.prioritization``, or a class of the user's own.
+PrioritizationChoice = Literal["proportional", "rank", "lap"] | Callable[..., Any]
 Beta = float | Sequence[float] | Callable[[float], float]
 
 # TD errors come from float32 networks. The bound keeps every sum of priorities below what float64
@@ -20,41 +22,11 @@ LARGEST_TD_ERROR = float(np.finfo(np.float32).max)
 SMALLEST = sys.float_info.min
 DEFAULT_EPS = 1e-6
 
-# The settings of Schaul et al. (2016, table 3).
-PAPER: dict[str, Any] = {
-    "prioritization": "proportional",
-    "alpha": 0.6,
-    "beta": (0.4, 1.0),
-    "td_error_clip": None,
-    "uniform_share": 0.0,
-    "weight_normalization": "batch",
-}
-# The settings of Hessel et al. (2018, table 1): the defaults of Rainbow.
-RAINBOW: dict[str, Any] = {**PAPER, "alpha": 0.5}
-# The defaults of QR-DQN and TQC, whose loss turns linear at no single TD error.
-HALF_UNIFORM: dict[str, Any] = {
-    **PAPER,
-    "uniform_share": 0.5,
-    "weight_normalization": "mean",
-}
-# The defaults of DQN: a priority is the size of the Huber loss's derivative with respect to Q, and
-# the weights correct fully, so that the expected gradient is that of uniform replay.
-FULL_CORRECTION: dict[str, Any] = {
-    "prioritization": "proportional",
-    "alpha": 1.0,
-    "beta": 1.0,
-    "td_error_clip": "loss",
-    "uniform_share": 0.5,
-    "weight_normalization": "none",
-}
-# The defaults of SAC, TD3, DDPG and CrossQ (Fujimoto et al. 2020, section 5).
-LAP: dict[str, Any] = {"prioritization": "lap", "alpha": 0.4, "beta": 0.0}
-
 
 class PrioritizationKwargs(TypedDict, total=False):
     """The options of prioritization as keyword arguments; see ``PrioritizedReplayBuffer``."""
 
-    prioritization: str | Callable[..., Any]
+    prioritization: PrioritizationChoice
     prioritization_kwargs: Mapping[str, Any] | None
     alpha: float
     beta: Beta
@@ -81,6 +53,36 @@ class ReplayBufferKwargs(PrioritizationKwargs, total=False):
     info_keys: Sequence[str]
 
 
+# The settings of Schaul et al. (2016, table 3).
+PAPER: ReplayBufferKwargs = {
+    "prioritization": "proportional",
+    "alpha": 0.6,
+    "beta": (0.4, 1.0),
+    "td_error_clip": None,
+    "uniform_share": 0.0,
+    "weight_normalization": "batch",
+}
+# The settings of Hessel et al. (2018, table 1): the defaults of Rainbow.
+RAINBOW: ReplayBufferKwargs = {**PAPER, "alpha": 0.5}
+# The defaults of QR-DQN and TQC, whose loss turns linear at no single TD error.
+HALF_UNIFORM: ReplayBufferKwargs = {
+    **PAPER,
+    "uniform_share": 0.5,
+    "weight_normalization": "mean",
+}
+# The defaults of DQN: a priority is the size of the Huber loss's derivative with respect to Q, and
+# the weights correct fully, so that the expected gradient is that of uniform replay.
+FULL_CORRECTION: ReplayBufferKwargs = {
+    "prioritization": "proportional",
+    "alpha": 1.0,
+    "beta": 1.0,
+    "td_error_clip": "loss",
+    "uniform_share": 0.5,
+    "weight_normalization": "none",
+}
+# The defaults of SAC, TD3, DDPG and CrossQ (Fujimoto et al. 2020, section 5).
+LAP: ReplayBufferKwargs = {"prioritization": "lap", "alpha": 0.4, "beta": 0.0}
+
 OPTION_NAMES = tuple(PrioritizationKwargs.__annotations__)
 
 
@@ -95,7 +97,7 @@ class PrioritizationOptions:
     :raises ValueError: for an option out of its range.
     """
 
-    prioritization: str | Callable[..., Any] = "proportional"
+    prioritization: PrioritizationChoice = "proportional"
     prioritization_kwargs: Mapping[str, Any] | None = None
     alpha: float = 0.6
     beta: Beta = 0.4

@@ -21,7 +21,7 @@ METHODS: dict[str, tuple[type[DQN], dict[str, Any] | None]] = {
     "PERDQN": (PERDQN, {**_CORRECTED, "alpha": 1.0}),
     "alpha_0.6": (PERDQN, {**_CLIPPED, "weight_normalization": "mean"}),
     "alpha_0.6_corrected": (PERDQN, _CORRECTED),
-    "paper": (PERDQN, PAPER),
+    "paper": (PERDQN, {**PAPER}),
 }
 LEARNERS = {"network_lr1e-3": 1e-3, "network_lr2.5e-4": 2.5e-4}  # learning rates
 SIZES, N_SEEDS = range(6, 15, 2), 10

@@ -9,6 +9,7 @@ import tempfile
 import time
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -18,7 +19,7 @@ from sb3_per import PrioritizedReplayBuffer, load_buffer, save_buffer
 N_ENVS = 1000  # transitions that are added at a time
 
 
-def main(prioritization: str, n_transitions: int = 1_000_000) -> None:
+def main(prioritization: Any, n_transitions: int = 1_000_000) -> None:
     """Print a line for saving and a line for loading."""
     both = spaces.Box(-1, 1, (8,), np.float32), spaces.Discrete(4)
     buffer, empty = (

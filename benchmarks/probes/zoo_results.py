@@ -17,7 +17,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from sb3_per import PERDQN
 from sb3_per.compare.report import markdown
 
-ALGORITHMS = {"per_dqn": PERDQN, "dqn": DQN}
+ALGORITHMS: dict[str, type[DQN]] = {"per_dqn": PERDQN, "dqn": DQN}
 # What RL-Zoo publishes for its DQN (benchmark.md), one agent each.
 RL_ZOO_DQN = {"CartPole-v1": 500, "MountainCar-v0": -101, "Acrobot-v1": -77, "LunarLander-v3": 154}
 

@@ -27,7 +27,7 @@ EPISODE = 500  # steps
 Add = Callable[[NDArray[np.uint8], NDArray[np.uint8], bool], None]
 
 
-def measure_slots(prioritization: str, capacity: int, n_steps: int) -> Row:
+def measure_slots(prioritization: Any, capacity: int, n_steps: int) -> Row:
     """
     Return the bytes of a slot beyond SB3's buffer, and by how many MB a buffer in use grows.
 

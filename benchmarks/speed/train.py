@@ -1,7 +1,7 @@
 """Environment steps per second of PERDQN and of DQN, in alternating slices of live models."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -90,7 +90,7 @@ def make(
     algorithm: type[DQN],
     task: Task,
     device: str = "cpu",
-    replay_buffer_kwargs: dict[str, Any] | None = None,
+    replay_buffer_kwargs: Mapping[str, Any] | None = None,
     **policy_kwargs: Any,
 ) -> DQN:
     """Return a model at the beginning of its training."""

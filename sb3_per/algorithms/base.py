@@ -53,6 +53,12 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
     ``replay_buffer_kwargs``: those of ``PrioritizedReplayBuffer``, except ``n_steps`` and
     ``gamma``, which are the algorithm's. The algorithm itself weights its loss and passes the TD
     errors to the buffer.
+
+    :param replay_buffer_class: A subclass of ``PrioritizedReplayBuffer`` for the observations, or
+        ``HerReplayBuffer``. None for the one that fits.
+    :param replay_buffer_kwargs: Options of ``PrioritizedReplayBuffer``, except ``n_steps`` and
+        ``gamma``.
+    :param n_steps: Steps in the return, for every kind of observations.
     """
 
     # The options of the buffer that hold unless the user chooses others.

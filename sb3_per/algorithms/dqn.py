@@ -10,11 +10,13 @@ from stable_baselines3.dqn.policies import DQNPolicy
 from torch.nn import functional as F
 
 from sb3_per.algorithms.base import PrioritizedAlgorithm
+from sb3_per.algorithms.docstrings import explain_arguments
 from sb3_per.algorithms.metrics import Metrics, metrics_of
 from sb3_per.buffers.prioritized import PrioritizedReplayBufferSamples
 from sb3_per.options import FULL_CORRECTION, ReplayBufferKwargs
 
 
+@explain_arguments
 class PERDQN(PrioritizedAlgorithm, DQN):
     """
     Deep Q-Network with prioritized experience replay (Schaul et al. 2016,
@@ -54,7 +56,7 @@ class PERDQN(PrioritizedAlgorithm, DQN):
         train_freq: int | tuple[int, str] = 4,
         gradient_steps: int = 1,
         replay_buffer_class: type[ReplayBuffer] | None = None,
-        replay_buffer_kwargs: ReplayBufferKwargs | dict[str, Any] | None = None,
+        replay_buffer_kwargs: ReplayBufferKwargs | None = None,
         optimize_memory_usage: bool = False,
         n_steps: int = 1,
         target_update_interval: int = 10_000,

@@ -11,6 +11,7 @@ from stable_baselines3.common.type_aliases import GymEnv, Schedule
 from stable_baselines3.common.utils import ConstantSchedule
 from torch.nn import functional as F
 
+from sb3_per.algorithms.docstrings import explain_arguments
 from sb3_per.algorithms.dqn import PERDQN
 from sb3_per.algorithms.metrics import LOGGED, Metrics
 from sb3_per.algorithms.networks import (
@@ -27,6 +28,7 @@ from sb3_per.options import RAINBOW, ReplayBufferKwargs
 OF_DISTRIBUTIONS = ("loss", "weight_mean", "effective_sample_size")
 
 
+@explain_arguments
 class Rainbow(PERDQN):
     """
     DQN with six extensions (Hessel et al. 2018, https://arxiv.org/abs/1710.02298): Double
@@ -78,7 +80,7 @@ class Rainbow(PERDQN):
         train_freq: int | tuple[int, str] = 4,
         gradient_steps: int = 1,
         replay_buffer_class: type[ReplayBuffer] | None = None,
-        replay_buffer_kwargs: ReplayBufferKwargs | dict[str, Any] | None = None,
+        replay_buffer_kwargs: ReplayBufferKwargs | None = None,
         optimize_memory_usage: bool = False,
         n_steps: int = 3,
         target_update_interval: int = 10_000,

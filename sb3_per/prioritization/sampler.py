@@ -315,7 +315,7 @@ def _as_json(value: Any) -> Any:
 
 @cache
 def warm_up(
-    kind: str, stratified: bool, replacement: bool, with_extremes: bool, with_share: bool
+    kind: Any, stratified: bool, replacement: bool, with_extremes: bool, with_share: bool
 ) -> None:
     """
     Compile all functions that a sampler needs, or load them from numba's cache.

@@ -21,9 +21,11 @@ from sb3_per import (
     PAPER,
     PERDQN,
     PERSAC,
+    PERCrossQ,
     PrioritizedDictReplayBuffer,
     PrioritizedHerReplayBuffer,
     PrioritizedReplayBuffer,
+    Rainbow,
 )
 from sb3_per.algorithms.critics import PrioritizedCriticAlgorithm
 
@@ -67,6 +69,18 @@ def test_misplaced_option_is_refused_with_its_place(kind, name, place, tmp_path)
         make(kind, **{name: 0.5})
     with pytest.raises(ValueError, match=place):
         kind.load(tmp_path / "model", **{name: 0.5})
+
+
+@for_kinds([*PAIRS, Rainbow])
+def test_docstring_explains_every_argument(kind):
+    text = inspect.getdoc(kind)
+    # sb3-contrib's own docstring lacks one.
+    missing = {"policy_delay"} if kind is PERCrossQ else set()
+
+    for name in inspect.signature(kind).parameters.keys() - missing:
+        assert text.count(f":param {name}:") == 1, name
+    assert f"alpha={kind.default_options['alpha']}" in text
+    assert ":ref:" not in text  # to a page of SB3's site
 
 
 @ALL

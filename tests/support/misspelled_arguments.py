@@ -3,6 +3,7 @@
 from gymnasium import spaces
 
 from sb3_per import (
+    PAPER,
     PERDQN,
     PERSAC,
     PrioritizedDictReplayBuffer,
@@ -10,6 +11,7 @@ from sb3_per import (
     PrioritizedReplayBuffer,
 )
 from sb3_per.options import ReplayBufferKwargs
+from sb3_per.prioritization.rank_based import RankBased
 
 SPACE = spaces.Discrete(2)
 
@@ -23,3 +25,11 @@ PrioritizedReplayBuffer(10, SPACE, SPACE, alpha="3")  # type: ignore[arg-type]
 PrioritizedDictReplayBuffer(10, SPACE, SPACE, aplha=3)  # type: ignore[call-arg]
 PrioritizedHerReplayBuffer(10, SPACE, SPACE, None, aplha=3)  # type: ignore[arg-type, call-arg]
 ReplayBufferKwargs(aplha=3)  # type: ignore[typeddict-unknown-key]
+PERDQN("MlpPolicy", "CartPole-v1", replay_buffer_kwargs={"alhpa": 1})  # type: ignore[arg-type]
+PERDQN("MlpPolicy", "CartPole-v1", replay_buffer_kwargs={"alpha": "x"})  # type: ignore[arg-type]
+PERDQN("MlpPolicy", "CartPole-v1", replay_buffer_kwargs={"prioritization": "ranked"})  # type: ignore[arg-type]
+
+# What mypy must accept.
+PERDQN("MlpPolicy", "CartPole-v1", replay_buffer_kwargs=PAPER)
+PERDQN("MlpPolicy", "CartPole-v1", replay_buffer_kwargs={**PAPER, "alpha": 0.5, "n_stack": 4})
+PERDQN("MlpPolicy", "CartPole-v1", replay_buffer_kwargs={"prioritization": RankBased})

@@ -1,0 +1,37 @@
+"""Docstrings that explain every argument: an algorithm of SB3 explains most of ours."""
+
+import inspect
+import re
+from typing import TypeVar
+
+Kind = TypeVar("Kind", bound=type)
+
+
+def explain_arguments(kind: Kind) -> Kind:
+    """
+    Decorate a class: its docstring explains the arguments that those of its bases explain.
+
+    Where several docstrings explain an argument, that of the most derived class counts.
+    ``replay_buffer_kwargs`` is followed by the class's default options.
+    """
+    texts: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        texts |= _explained_in(base.__doc__ or "")
+    defaults = ", ".join(f"{k}={v!r}" for k, v in kind.default_options.items())  # type: ignore[attr-defined]  # our algorithms have it
+    texts["replay_buffer_kwargs"] += f" The defaults here: ``{defaults}``."
+    lines = [
+        f":param {name}: {texts[name]}"
+        for name in inspect.signature(kind).parameters
+        if name in texts
+    ]
+    start = inspect.cleandoc(kind.__doc__ or "").partition("\n:param ")[0].rstrip()
+    kind.__doc__ = "\n".join([start, "", *lines, ""])
+    return kind
+
+
+def _explained_in(docstring: str) -> dict[str, str]:
+    """Return the explanations of arguments by their names."""
+    # SB3 refers to pages of its own site, which have no name elsewhere.
+    text = re.sub(r"\s*See :ref:`\w+`", "", inspect.cleandoc(docstring))
+    _, *parts = re.split(r"^:param (\w+): *", text, flags=re.MULTILINE)
+    return {name: part.rstrip() for name, part in zip(parts[::2], parts[1::2], strict=True)}
