@@ -15,8 +15,8 @@ from sb3_per.prioritization.sum_tree import IntArray
 
 Frames = NDArray[np.uint8]
 
-# One row without stacks comes from environments that were used elsewhere; so many come from
-# observations that are not stacked.
+# One row without stacks may come from environments that were used elsewhere, unless it is the first
+# one; so many come from observations that are not stacked.
 ROWS_BEFORE_WARNING = 10
 
 
@@ -51,7 +51,7 @@ class FrameStore:
         self.starts: dict[int, dict[tuple[int, int], Frames]] = {}
         self.n_added = 0  # steps
         self._latest: Frames | None = None  # the next observations of the last step
-        self._n_unstacked_rows = 0  # one after the other
+        self._n_unstacked_rows = ROWS_BEFORE_WARNING - 1  # one after the other
 
     @property
     def nbytes(self) -> int:
@@ -85,6 +85,7 @@ class FrameStore:
         if not ((starts >= 0).all() and ends[-1:].sum() == len(frames)):
             raise ValueError(f"starts must have {len(frames)} frames together, got {starts}")
         self.n_added, self._latest, self.starts = n_added, None, {}
+        self._n_unstacked_rows = 0
         targets = self.state_dict()
         fill({name: targets[name] for name in ("ring", "ages")}, state)
         for (place, later, env, n), end in zip(starts.tolist(), ends.tolist(), strict=True):
@@ -124,17 +125,21 @@ class FrameStore:
                 stacks[i, n_old - len(frames) : n_old] = frames
         return stacks
 
-    def add(self, row: int, observations: Any, next_observations: Any) -> None:
+    def add(self, row: int, is_full: bool, observations: Any, next_observations: Any) -> None:
         """
         Store the observations of one row, (n_envs, ...) each.
 
         Until ``n_added`` changes, this affects no transition except the one that is overwritten.
 
         :param row: The row that is written: SB3's ``pos``.
-        :raises ValueError: for another shape; nothing has changed then.
+        :param is_full: SB3's ``full``.
+        :raises ValueError: for another shape, and for a row in which frames of other transitions
+            would change; nothing has changed then.
         """
+        self._require_next(row, is_full)
         stacks, next_stacks = map(self.layout.as_bytes, (observations, next_observations))
-        # Another one than n_added after `reset`, and after an exception in the buffer's `add`.
+        # Another one than n_added after `reset`, after an exception in the buffer's `add`, and if
+        # somebody has dropped the newest rows.
         step = self.n_added - (self.n_added - row) % self.n_rows
         latest = self._latest
         if latest is None or step != self.n_added:
@@ -162,6 +167,17 @@ class FrameStore:
         if self._n_unstacked_rows == ROWS_BEFORE_WARNING:
             self._warn()
 
+    def _require_next(self, row: int, is_full: bool) -> None:
+        """Raise ValueError unless a row follows another one; somebody may have set ``pos``."""
+        newest = (self.n_added - 1) % self.n_rows if self.n_added > 0 else -1
+        is_earlier = not is_full and row <= newest
+        # The newest one is written again after an exception.
+        if not is_earlier and row not in (newest, (newest + 1) % self.n_rows):
+            raise ValueError(
+                f"with n_stack, call reset() to write in another place than {newest + 1}, the "
+                f"next one (only the newest rows may be dropped, with full=False), got {row}"
+            )
+
     def _before(self, step: int) -> Frames:
         """Return the next observations of the step before."""
         n_envs = self.frames.shape[1]
@@ -173,8 +189,8 @@ class FrameStore:
         warnings.warn(
             f"with n_stack={self.n_stack}, a next observation should be its observation without "
             f"the oldest frame, followed by a new one, on the {'first' if is_first else 'last'} "
-            f"axis. {ROWS_BEFORE_WARNING} rows were not, and take more memory: use n_stack=1 for "
-            f"observations that are not stacked, or frames_first={not is_first} for the other axis",
+            "axis. Other observations take more memory: use n_stack=1 for observations that are "
+            f"not stacked, or frames_first={not is_first} for the other axis",
             stacklevel=4,
         )
 
@@ -185,17 +201,38 @@ class StackedRows:
 
     :param gather: Returns observations by slot.
     :param shape: Rows, environments, and the shape of an observation.
+    :param dtype: The type of an observation.
     """
 
-    def __init__(self, gather: Callable[[IntArray], NDArray[Any]], shape: tuple[int, ...]) -> None:
-        self._gather, self.shape = gather, shape
+    def __init__(
+        self,
+        gather: Callable[[IntArray], NDArray[Any]],
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+    ) -> None:
+        self._gather, self.shape, self.dtype, self.ndim = gather, shape, dtype, len(shape)
 
     def __len__(self) -> int:
         return self.shape[0]
 
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            "frames that are stored once are no array, so take a copy of the rows that you need to "
+            f"use {name!r}: np.asarray(buffer.observations[:])"
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Return how many bytes an array of all observations takes; the frames take fewer."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
     def __getitem__(self, key: Any) -> NDArray[Any]:
         n_rows, n_envs, *shape = self.shape
-        rows_and_envs, rest = (key[:2], key[2:]) if isinstance(key, tuple) else (key, ())
+        keys = key if isinstance(key, tuple) else (key,)
+        for i in [i for i, part in enumerate(keys) if part is Ellipsis]:
+            axes = (slice(None),) * (self.ndim + 1 - len(keys))
+            keys = keys[:i] + axes + keys[i + 1 :]
+        rows_and_envs, rest = keys[:2], keys[2:]
         slots = np.arange(n_rows * n_envs).reshape(n_rows, n_envs)[rows_and_envs]
         found = self._gather(slots.ravel()).reshape(*slots.shape, *shape)
         return found[(slice(None),) * slots.ndim + rest]

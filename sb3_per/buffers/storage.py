@@ -151,7 +151,7 @@ class SlotReplayBuffer(ReplayBuffer):
             frames = FrameStore(self.buffer_size, self._frame_layout(), zeros)
             shape = (*sizes, *frames.layout.shape)
             gather = (frames.observations, frames.next_observations)
-            rows = [StackedRows(function, shape) for function in gather]
+            rows = [StackedRows(function, shape, frames.layout.dtype) for function in gather]
             return dict(zip(self._stores_of_observations(), (frames, *rows), strict=True))
         made: dict[str, Any] = {}
         for store in self._stores_of_observations():
@@ -280,7 +280,7 @@ class SlotReplayBuffer(ReplayBuffer):
             values = info_values(infos, self.info_keys)
             self.make_info_arrays(values)
         if self.frames is not None:
-            self.frames.add(row, obs, next_obs)
+            self.frames.add(row, self.full, obs, next_obs)
         else:
             self._put(self.observations, row, obs)
             if self.optimize_memory_usage:

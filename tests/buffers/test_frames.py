@@ -105,7 +105,7 @@ def assert_all_equal(ours, plain):
         assert found is other is None or (found.dtype, found.shape) == (other.dtype, other.shape)
 
 
-HAPPENINGS = ["extend", "sample", "reset", "restart", "elsewhere", "pickle", "file"]
+HAPPENINGS = ["extend", "sample", "reset", "restart", "elsewhere", "pickle", "file", "move"]
 
 
 @settings(max_examples=100)
@@ -146,7 +146,7 @@ def test_batches_equal_those_of_a_buffer_that_stores_whole_observations(
         assert_all_equal(ours, plain)
 
 
-def happen(happening, player, ours, plain):
+def happen(happening, player, ours, plain):  # noqa: C901  # one branch for each
     """Do the same to both buffers; return ours, which may be a new one."""
     if happening == "add":
         add(player, 3, ours, plain)
@@ -169,7 +169,25 @@ def happen(happening, player, ours, plain):
         _, *others = player.step()
         ours.add(before, *others)
         plain.add(before, *others)
+    elif happening == "move":
+        move(player, ours, plain)
     return COPIES.get(happening, lambda buffer: buffer)(ours)
+
+
+def move(player, ours, plain):
+    """Set ``pos`` and ``full`` of both buffers, and add a row; reset both if ours refuses."""
+    pos, full = int(player.random.integers(plain.buffer_size)), player.random.random() < 0.5
+    for buffer in (ours, plain):
+        buffer.pos, buffer.full = pos, plain.full and full
+    transition = player.step()
+    try:
+        ours.add(*transition)
+    except ValueError as error:
+        assert "reset()" in str(error)  # noqa: PT017  # not every move is refused
+        ours.reset()
+        plain.reset()
+    else:
+        plain.add(*transition)
 
 
 def from_arrays(buffer):
@@ -201,6 +219,56 @@ def test_observations_can_be_read_like_an_array():
     assert ours.observations.shape == plain.observations.shape
 
 
+def test_ellipsis_stands_for_all_axes_between():
+    player = Player("colours", n_envs=3)
+    ours, plain = make(player, 7, n_stack=4), make(player, 7)
+    add(player, 9, ours, plain)
+
+    for key in (..., (..., 1), (2, ..., 1), (2, 1, ..., 0), (..., slice(2)), (2, 1, ...)):
+        assert np.array_equal(ours.observations[key], plain.observations[key])
+
+
+def test_observations_have_the_attributes_of_an_array():
+    player = Player()
+    ours, plain = make(player, 7, n_stack=4), make(player, 7)
+
+    for name in ("shape", "dtype", "ndim", "nbytes"):
+        assert getattr(ours.observations, name) == getattr(plain.observations, name)
+    with pytest.raises(AttributeError, match=r"'mean': np.asarray\(buffer.observations\[:\]\)"):
+        ours.observations.mean()
+
+
+# When `pos` is set by hand
+
+
+@pytest.mark.parametrize(
+    ("n_added", "pos", "full"), [(6, 8, False), (13, 5, True), (13, 1, True), (13, 6, False)]
+)
+def test_rows_that_would_change_others_are_refused(n_added, pos, full):
+    player = Player()
+    buffer = make(player, 10, n_stack=4)
+    add(player, n_added, buffer)
+    buffer.pos, buffer.full = pos, full
+
+    with pytest.raises(ValueError, match=rf"call reset\(\) .* got {pos}"):
+        add(player, 1, buffer)
+
+
+@pytest.mark.parametrize(
+    ("n_added", "pos", "full"), [(6, 2, False), (13, 0, False), (13, 2, False), (20, 9, False)]
+)
+def test_newest_rows_may_be_dropped(n_added, pos, full):
+    player = Player()
+    ours, plain = make(player, 10, n_stack=4), make(player, 10)
+    add(player, n_added, ours, plain)
+    for buffer in (ours, plain):
+        buffer.pos, buffer.full = pos, full
+
+    add(player, 3, ours, plain)
+
+    assert_all_equal(ours, plain)
+
+
 # On which axis frames are stacked
 
 
@@ -228,7 +296,8 @@ def test_frames_on_another_axis_cause_a_warning(first):
     ours, plain = make(player, 30, n_stack=4, frames_first=not first), make(player, 30)
 
     with pytest.warns(UserWarning, match=f"frames_first={first}") as warnings:
-        add(player, 50, ours, plain)
+        add(player, 1, ours, plain)
+    add(player, 50, ours, plain)  # a second warning would be an error
 
     assert len(warnings) == 1
     assert "buffer.add(" in linecache.getline(warnings[0].filename, warnings[0].lineno)
