@@ -236,8 +236,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         """
         n_stored = (self.buffer_size if self.full else self.pos) * self.n_envs
         is_moved = False
-        if self.optimize_memory_usage and self.full:
-            n_stored -= self.n_envs
+        if self.optimize_memory_usage:
+            n_stored -= self.n_envs * self.full
             # The write head can never be sampled; if it can, somebody has moved `pos`.
             is_moved = self.sampler.is_inserted(self.pos * self.n_envs)
         elif self.n_demonstration_rows > 0:

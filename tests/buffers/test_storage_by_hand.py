@@ -150,6 +150,18 @@ def test_moved_write_head_of_shared_storage_is_not_sampled(touch):
     assert rows_reached(buffer) == {*range(N_ROWS)} - {2}
 
 
+@pytest.mark.parametrize("pos", [3, 5, 7])
+def test_row_at_pos_of_shortened_shared_storage_is_not_sampled(pos, touch):
+    """With ``pos`` in the last row, as many transitions are stored as in full storage."""
+    buffer = make(13, n_envs=2, **SHARED)
+
+    buffer.pos, buffer.full = pos, False
+    buffer = touch(buffer)
+
+    check_valid(buffer)
+    assert rows_reached(buffer) == set(range(pos))
+
+
 def test_frames_stored_once_can_be_cleared_and_shortened():
     stacks = spaces.Box(0, 255, (6, 5, 4), np.uint8)
     buffer = PrioritizedReplayBuffer(N_ROWS, stacks, TWO_ACTIONS, "cpu", n_stack=4)
