@@ -88,7 +88,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             return super().__new__(cls)
 
         def __init_subclass__(cls, **kwargs: Any) -> None:
-            """Let ``help`` show the arguments of the constructor, not those of ``__new__``."""
+            """Show the arguments of the constructor in ``help``, not those of ``__new__``."""
             super().__init_subclass__(**kwargs)
             of_constructor = inspect.signature(cls.__init__)
             arguments = [*of_constructor.parameters.values()][1:]  # without self
@@ -107,8 +107,8 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
     def _setup_model(self) -> None:
         require_matching_policy(self)
         if not isinstance(self.replay_buffer_kwargs, Mapping):
-            rule = "replay_buffer_kwargs must be a dict of options, or None"
-            raise ValueError(f"{rule}, got {self.replay_buffer_kwargs!r}")
+            got = repr(self.replay_buffer_kwargs)
+            raise ValueError(f"replay_buffer_kwargs must be a dict of options, or None, got {got}")
         kind = resolve_buffer_class(self.replay_buffer_class, self.observation_space)
         options = self._resolve_options(kind)
         if issubclass(kind, PrioritizedHerReplayBuffer):
@@ -139,8 +139,10 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         for name in ("n_steps", "gamma"):
             value = getattr(self, name)
             if given.pop(name, value) != value:
-                rule = f"{name} must be given to the algorithm, not in replay_buffer_kwargs"
-                raise ValueError(f"{rule}, got {self.replay_buffer_kwargs[name]}")
+                raise ValueError(
+                    f"{name} must be given to the algorithm, not in replay_buffer_kwargs, got "
+                    f"{self.replay_buffer_kwargs[name]}"
+                )
         prioritization = given.get("prioritization", self.default_options["prioritization"])
         options = {**self._defaults_of(prioritization), **given}
         if options.get("td_error_clip") == "loss":
@@ -296,7 +298,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         return [*super()._excluded_save_params(), "torch_states_before_rollout"]
 
     def _update_beta(self) -> None:
-        """Let the buffer have the beta of this point of the training."""
+        """Set the buffer's beta for the current progress of the training."""
         # If `learn` continues a training, SB3 counts the steps of both calls as one training, so
         # its progress falls back. Beta must not. The last rollout may pass `total_timesteps`.
         progress = min(1.0 - self._current_progress_remaining, 1.0)
@@ -379,8 +381,11 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         vars(model).pop(STORED, None)
         used = {**model.replay_buffer_kwargs, "replay_buffer_class": model.replay_buffer_class}
         for name, reason in lost.items():
-            rule = f"the saved {name} cannot be read ({reason})"
-            warnings.warn(f"{rule}: {used.get(name)!r} is used in its place", stacklevel=2)
+            warnings.warn(
+                f"the saved {name} cannot be read ({reason}): {used.get(name)!r} is used in its "
+                "place",
+                stacklevel=2,
+            )
         return model
 
     def save(
@@ -426,8 +431,10 @@ def require_taken(kind: type[PrioritizedReplayBuffer], options: Mapping[str, Any
     try:
         inspect.signature(kind).bind_partial(**options)
     except TypeError as error:
-        rule = "replay_buffer_class must take the options of PrioritizedReplayBuffer (**options)"
-        raise ValueError(f"{rule}, got {kind}: {error}") from None
+        raise ValueError(
+            "replay_buffer_class must take the options of PrioritizedReplayBuffer (**options), "
+            f"got {kind}: {error}"
+        ) from None
 
 
 def torch_states() -> list[th.Tensor]:

@@ -55,8 +55,10 @@ def resolve_buffer_class(
     if issubclass(named, PrioritizedHerReplayBuffer):
         require_goals(observation_space)
     if not issubclass(named, default) or issubclass(named, PrioritizedDictReplayBuffer) != has_dict:
-        rule = f"replay_buffer_class must be sb3_per.{default.__name__} or a subclass of it"
-        raise ValueError(f"{rule} for these observations, got {named}")
+        raise ValueError(
+            f"replay_buffer_class must be sb3_per.{default.__name__} or a subclass of it for these "
+            f"observations, got {named}"
+        )
     return named
 
 
@@ -77,8 +79,8 @@ def require_matching_buffer(buffer: ReplayBuffer, model: OffPolicyAlgorithm) -> 
             expected["gamma"] = model.gamma
     for name, value in expected.items():
         if getattr(buffer, name) != value:
-            rule = f"the buffer's {name} must equal the model's {value}"
-            raise ValueError(f"{rule}, got {getattr(buffer, name)}")
+            got = getattr(buffer, name)
+            raise ValueError(f"the buffer's {name} must equal the model's {value}, got {got}")
 
 
 def n_stack_by_default(
