@@ -51,7 +51,7 @@ def test_check_during_training_passes(capsys):
     assert "5 checks passed" in capsys.readouterr().out
 
 
-def test_check_during_training_finds_a_slot_that_cannot_be_sampled():
+def test_check_during_training_finds_an_unsampleable_slot():
     buffer = fill(PrioritizedReplayBuffer(10, BOX, TWO_ACTIONS), 3)
     check_during_training.check(buffer)
 

@@ -280,7 +280,7 @@ def test_clip_at_the_loss_needs_a_huber_loss(kind):
             make(kind, options=options)
 
 
-def test_users_may_change_the_papers_settings_without_changing_defaults(monkeypatch):
+def test_changed_paper_settings_leave_the_defaults_alone(monkeypatch):
     monkeypatch.setitem(PAPER, "alpha", 0.9)
 
     for kind, prioritization in [(PERDQN, "rank"), (PERSAC, "rank"), (PERSAC, "proportional")]:

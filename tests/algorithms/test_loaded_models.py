@@ -258,7 +258,7 @@ for file in sys.argv[1:]:
 @pytest.mark.skipif(
     gym.__version__.startswith("0."), reason="gymnasium finds the metadata of the installed package"
 )
-def test_agents_play_and_learn_where_this_package_is_not_installed(tmp_path, monkeypatch):
+def test_agents_play_and_learn_without_this_package(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     bits = BitFlippingEnv(n_bits=3)
     variants = {"goals": (bits, HER), "dict": (with_dict(), N_STEP_DICT)}
@@ -317,7 +317,7 @@ def test_value_that_cannot_be_read_loses_only_itself(tmp_path, monkeypatch):
     assert loaded.replay_buffer.beta == 1.0  # `rising` starts at 0
 
 
-def test_model_that_only_plays_takes_no_memory_and_makes_no_files(tmp_path):
+def test_model_that_only_plays_takes_no_memory_or_files(tmp_path):
     env = Point(space=spaces.Box(-9, 9, (50_000,), np.float32))  # 200 GB for a million
     options = {"storage_dir": str(tmp_path / "replay")}
     for name, given in (("memory", None), ("files", options)):
@@ -464,7 +464,7 @@ class NotStratified(PrioritizedReplayBuffer):
         super().__init__(*args, stratified=False, **kwargs)
 
 
-def test_buffer_class_with_fixed_options_is_made_again_after_saving(tmp_path):
+def test_buffer_class_with_fixed_options_is_loaded(tmp_path):
     make(replay_buffer_class=NotStratified).learn(60).save(tmp_path / "model")
 
     loaded = PERDQN.load(tmp_path / "model", env=Point(True))

@@ -26,7 +26,7 @@ REFERENCE = {
 SEQUENCES_OF_2 = {((0, 0), (1, 1)), ((0, 0), (1, 0)), ((0, 1),)}
 
 
-def test_memory_holds_every_action_sequence_up_to_its_first_wrong_action():
+def test_memory_holds_every_sequence_up_to_a_wrong_action():
     seen = set()
     for seed in range(20):
         pairs = [

@@ -213,7 +213,7 @@ def test_class_of_the_user_can_be_filled_from_another_size(path):
     assert (other.size(), other.alpha, other.rewards.max()) == (20, 0.3, 69)
 
 
-def test_truncated_episode_does_not_go_on_in_a_buffer_of_another_size(path):
+def test_truncated_episode_ends_in_a_buffer_of_another_size(path):
     options = {"n_steps": 3, "n_envs": 2, "handle_timeout_termination": False}
     buffer = make(3, **options)
     buffer.end_episodes()
@@ -225,7 +225,7 @@ def test_truncated_episode_does_not_go_on_in_a_buffer_of_another_size(path):
     assert_same_batch(other._get_samples(np.arange(12)), buffer._get_samples(np.arange(12)))
 
 
-def test_priorities_of_other_options_are_replaced_by_the_initial_priority(path):
+def test_priorities_of_other_options_become_the_initial_one(path):
     buffer = make(40, n_steps=3, gamma=0.5, weight_normalization="buffer")
     buffer.update_priorities(np.arange(40), np.arange(40.0))
     save_buffer(buffer, path)
@@ -299,7 +299,7 @@ def test_buffer_that_cannot_be_stored_leaves_no_file(buffer, named, path):
     assert not [*path.parent.iterdir()]
 
 
-def test_error_of_a_prioritization_of_the_users_own_comes_through(path):
+def test_error_of_a_users_prioritization_is_not_hidden(path):
     save_buffer(make(5, prioritization=Forgetful), path)
     buffer = make(9, prioritization=Forgetful)
 

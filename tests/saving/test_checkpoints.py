@@ -459,7 +459,7 @@ def test_damaged_checkpoint_is_skipped_with_its_name(tmp_path):
     assert found.name == "rl_model_50_steps.ckpt"
 
 
-def test_new_run_does_not_delete_checkpoints_of_a_run_that_got_further(tmp_path):
+def test_new_run_keeps_later_checkpoints_of_another_run(tmp_path):
     make(kind=PERDQN).learn(120, callback=CheckpointCallback(50, tmp_path))
 
     with pytest.raises(ValueError, match="rl_model_120_steps"):

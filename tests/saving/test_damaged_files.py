@@ -136,7 +136,7 @@ def test_numbers_out_of_range_never_reach_a_kernel(kind, name, change, file, tmp
 
 
 @pytest.mark.parametrize("kind", ["proportional"])
-def test_array_that_states_a_shape_it_does_not_hold_takes_little_memory(kind, file, tmp_path):
+def test_array_with_a_false_shape_takes_little_memory(kind, file, tmp_path):
     def change(array):
         return np.lib.stride_tricks.as_strided(np.zeros(10), (10**7,), (0,))
 
