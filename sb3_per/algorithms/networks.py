@@ -144,7 +144,7 @@ class RainbowNetwork(QNetwork):
     def logits(self, obs: PyTorchObs) -> th.Tensor:
         """Return the logits of the atoms, or plain Q-values if there is one, (B, A, n_atoms)."""
         features = self.extract_features(obs, self.features_extractor)
-        logits: th.Tensor = self.q_net(features).view(len(features), -1, self.n_atoms)
+        logits: th.Tensor = self.q_net(features).unflatten(1, (-1, self.n_atoms))
         if self.value_net is not None:
             values = self.value_net(features).unsqueeze(1)  # (B, 1, n_atoms)
             logits = values + logits - logits.mean(dim=1, keepdim=True)
