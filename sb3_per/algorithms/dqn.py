@@ -5,7 +5,7 @@ from typing import Any
 import torch as th
 from stable_baselines3 import DQN
 from stable_baselines3.common.buffers import ReplayBuffer
-from stable_baselines3.common.type_aliases import GymEnv, Schedule
+from stable_baselines3.common.type_aliases import GymEnv, PyTorchObs, Schedule
 from stable_baselines3.dqn.policies import DQNPolicy
 from torch.nn import functional as F
 
@@ -161,16 +161,12 @@ class PERDQN(PrioritizedAlgorithm, DQN):
         :return: The mean of weight * Huber(TD error), and the TD errors, (B, 1), detached.
         """
         targets = self.td_targets(batch)  # (B, 1)
-        q_values = self.q_net(batch.observations).gather(
-            dim=1, index=batch.actions.long()
-        )  # (B, 1)
+        q_values = self.q_net(batch.observations)  # (B, n_actions)
+        current = q_values.gather(dim=1, index=batch.actions.long())  # (B, 1)
+        losses, td_errors = huber_losses(current, targets, self.loss_threshold)
         # The weight belongs outside of the Huber loss: inside, it would move the point where the
         # loss turns linear.
-        threshold = self.loss_threshold or 1.0
-        # torch's Huber loss has no gradient for Q-values of half precision (autocast).
-        current = q_values.to(targets.dtype)  # (B, 1)
-        losses = F.huber_loss(current, targets, reduction="none", delta=threshold)  # (B, 1)
-        return (batch.weights * losses).mean(), targets - q_values.detach()
+        return (batch.weights * losses).mean(), td_errors
 
     @th.no_grad()
     def td_targets(self, batch: PrioritizedReplayBufferSamples) -> th.Tensor:
@@ -195,9 +191,28 @@ class PERDQN(PrioritizedAlgorithm, DQN):
             # would count the batch twice.
             was_training = self.policy.training
             self.policy.set_training_mode(False)
-            next_q_values = self.q_net(batch.next_observations)  # (B, n_actions)
+            next_q_values = self.double_q_values(batch.next_observations)  # (B, n_actions)
             self.policy.set_training_mode(was_training)
         return next_q_values.argmax(dim=1, keepdim=True)
+
+    def double_q_values(self, observations: PyTorchObs) -> th.Tensor:
+        """Return the Q-values by which Double Q-learning chooses actions, (B, n_actions)."""
+        q_values: th.Tensor = self.q_net(observations)
+        return q_values
+
+
+def huber_losses(
+    q_values: th.Tensor, targets: th.Tensor, threshold: float | None
+) -> tuple[th.Tensor, th.Tensor]:
+    """
+    Return the Huber losses and, detached, the TD errors, (B, 1).
+
+    :param threshold: The abs(TD error) at which the loss turns linear; by default 1.
+    """
+    # torch's Huber loss has no gradient for Q-values of half precision (autocast).
+    current = q_values.to(targets.dtype)
+    losses = F.huber_loss(current, targets, reduction="none", delta=threshold or 1.0)
+    return losses, targets - q_values.detach()
 
 
 def clip_gradients(parameters: list[th.nn.Parameter], max_norm: float) -> None:

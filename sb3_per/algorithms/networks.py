@@ -1,7 +1,6 @@
 """Rainbow's networks and policies: noisy layers, dueling streams, distributions of returns."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from math import inf
 from typing import Any
@@ -38,16 +37,21 @@ class NoisyLinear(nn.Linear):
         sigma /= in_features**0.5
         self.weight_sigma = nn.Parameter(th.full((out_features, in_features), sigma))
         self.bias_sigma = nn.Parameter(th.full((out_features,), sigma))
-        # Shapes (N, in_features) and (N, out_features): N is 1 or the number of inputs.
-        self.noise: tuple[th.Tensor, th.Tensor] | None = None
 
-    def forward(self, inputs: th.Tensor) -> th.Tensor:
-        """Return the outputs, (B, out_features)."""
+    def forward(
+        self, inputs: th.Tensor, noise: tuple[th.Tensor, th.Tensor] | None = None
+    ) -> th.Tensor:
+        """
+        Return the outputs, (B, out_features).
+
+        :param noise: Input noise, (N, in_features), and output noise, (N, out_features); N is 1 or
+            B. By default, there is none.
+        """
         outputs = super().forward(inputs)
-        if self.noise is None:
+        if noise is None:
             return outputs
         # The noisy weights themselves are never computed: inputs may have different noise.
-        noise_in, noise_out = self.noise
+        noise_in, noise_out = noise
         return outputs + noise_out * F.linear(inputs * noise_in, self.weight_sigma, self.bias_sigma)
 
 
@@ -87,6 +91,9 @@ class RainbowNetwork(QNetwork):
     """
     Q-network with dueling streams, noisy layers and distributions of returns.
 
+    Noise is an argument of each forward pass, from ``draw_noise``; without it, a pass has none. So
+    no noise can stay behind in the network, or reach another thread.
+
     :param parts: Which of them it has; the other arguments are those of ``QNetwork``.
     """
 
@@ -108,7 +115,9 @@ class RainbowNetwork(QNetwork):
         self.value_net = self._stream(self.n_atoms) if parts.dueling else None
         support = th.linspace(parts.v_min, parts.v_max, self.n_atoms)
         self.register_buffer("support", support, persistent=False)
-        self._noisy_layers = [layer for layer in self.modules() if isinstance(layer, NoisyLinear)]
+        streams = [*self.q_net, *(self.value_net or ())]
+        noisy = [layer for layer in streams if isinstance(layer, NoisyLinear)]
+        self._noise_sizes = [n for layer in noisy for n in (layer.in_features, layer.out_features)]
 
     def _stream(self, n_outputs: int) -> nn.Sequential:
         layers = create_mlp(self.features_dim, n_outputs, self.net_arch, self.activation_fn)
@@ -121,54 +130,71 @@ class RainbowNetwork(QNetwork):
             ]
         return nn.Sequential(*layers)
 
-    @contextmanager
-    def noise(self, n_rows: int = 1) -> Iterator[None]:
+    def draw_noise(self, n_rows: int = 1) -> th.Tensor | None:
         """
-        Draw new noise that holds inside of the ``with`` block; outside, layers have none.
+        Return new noise for a forward pass, (n_rows, size of all noise); None without noisy layers.
 
         :param n_rows: 1 for the same noise in a whole batch; or the size of the batch.
         """
-        before = [layer.noise for layer in self._noisy_layers]
-        if self._noisy_layers:
-            sizes = [n for layer in self._noisy_layers for n in reversed(layer.weight.shape)]
-            drawn = th.randn(n_rows, sum(sizes), device=self.support.device)
-            parts = iter(th.split(drawn.sign() * drawn.abs().sqrt(), sizes, dim=1))
-            for layer in self._noisy_layers:
-                layer.noise = next(parts), next(parts)
-        try:
-            yield
-        finally:
-            for layer, noise in zip(self._noisy_layers, before, strict=True):
-                layer.noise = noise
+        if not self._noise_sizes:
+            return None
+        drawn = th.randn(n_rows, sum(self._noise_sizes), device=self.support.device)
+        return drawn.sign() * drawn.abs().sqrt()
 
-    def logits(self, obs: PyTorchObs) -> th.Tensor:
+    def logits(self, obs: PyTorchObs, noise: th.Tensor | None = None) -> th.Tensor:
         """Return the logits of the atoms, or plain Q-values if there is one, (B, A, n_atoms)."""
         features = self.extract_features(obs, self.features_extractor)
-        logits: th.Tensor = self.q_net(features).unflatten(1, (-1, self.n_atoms))
+        parts = None if noise is None else iter(th.split(noise, self._noise_sizes, dim=1))
+        logits = _outputs(self.q_net, features, parts)
+        logits = th.unflatten(logits, 1, (-1, self.n_atoms))
         if self.value_net is not None:
-            values = self.value_net(features).unsqueeze(1)  # (B, 1, n_atoms)
+            values = _outputs(self.value_net, features, parts).unsqueeze(1)  # (B, 1, n_atoms)
             logits = values + logits - logits.mean(dim=1, keepdim=True)
         return logits
 
-    def probabilities(self, obs: PyTorchObs) -> th.Tensor:
+    def probabilities(self, obs: PyTorchObs, noise: th.Tensor | None = None) -> th.Tensor:
         """Return the distributions of returns over the atoms of ``support``, (B, A, n_atoms)."""
-        return self.logits(obs).softmax(dim=2)
+        return self.logits(obs, noise).softmax(dim=2)
 
-    def forward(self, obs: PyTorchObs) -> th.Tensor:
-        """Return the Q-values, (B, A): the means of the distributions."""
-        if self.n_atoms == 1:
-            return self.logits(obs).squeeze(2)
-        return self.probabilities(obs) @ self.support
+    def q_values(self, logits: th.Tensor, obs: PyTorchObs) -> th.Tensor:
+        """
+        Return the Q-values, (B, A): the means of the distributions.
+
+        ``forward``, the actions and the targets all have their values from this method: override it
+        to change them, such as those of actions that are invalid.
+
+        :param logits: What ``logits`` returns for the observations, (B, A, n_atoms).
+        :param obs: The observations.
+        """
+        return logits.squeeze(2) if self.n_atoms == 1 else logits.softmax(dim=2) @ self.support
+
+    def forward(self, obs: PyTorchObs, noise: th.Tensor | None = None) -> th.Tensor:
+        """Return the Q-values, (B, A)."""
+        return self.q_values(self.logits(obs, noise), obs)
 
     def _predict(self, observation: PyTorchObs, deterministic: bool = True) -> th.Tensor:
         if deterministic:
             return super()._predict(observation)
         parts = observation.values() if isinstance(observation, Mapping) else [observation]
-        with self.noise(len(next(iter(parts)))):  # other noise for each environment
-            return super()._predict(observation)
+        noise = self.draw_noise(len(next(iter(parts))))  # other noise for each environment
+        q_values: th.Tensor = self(observation, noise)
+        return q_values.argmax(dim=1)
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
         return super()._get_constructor_parameters() | {"parts": self.parts}
+
+
+def _outputs(
+    layers: nn.Sequential, inputs: th.Tensor, noise: Iterator[th.Tensor] | None
+) -> th.Tensor:
+    """Return what layers make of inputs; each noisy one takes two parts of the noise."""
+    if noise is None:
+        outputs: th.Tensor = layers(inputs)
+        return outputs
+    for layer in layers:
+        is_noisy = isinstance(layer, NoisyLinear)
+        inputs = layer(inputs, (next(noise), next(noise))) if is_noisy else layer(inputs)
+    return inputs
 
 
 class ConvExtractor(BaseFeaturesExtractor):

@@ -2,17 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import fields
+from math import nan
 from typing import Any, ClassVar
 
 import torch as th
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.type_aliases import GymEnv, Schedule
+from stable_baselines3.common.type_aliases import GymEnv, PyTorchObs, Schedule
 from stable_baselines3.common.utils import ConstantSchedule
 from torch.nn import functional as F
 
 from sb3_per.algorithms.docstrings import explain_arguments
-from sb3_per.algorithms.dqn import PERDQN
+from sb3_per.algorithms.dqn import PERDQN, huber_losses
 from sb3_per.algorithms.metrics import LOGGED, Metrics
 from sb3_per.algorithms.networks import (
     CnnRainbowPolicy,
@@ -24,8 +25,52 @@ from sb3_per.algorithms.networks import (
 from sb3_per.buffers.prioritized import PrioritizedReplayBufferSamples
 from sb3_per.options import RAINBOW, ReplayBufferKwargs
 
-# The metrics of gradient steps that have a meaning for distributions.
-OF_DISTRIBUTIONS = ("loss", "weight_mean", "effective_sample_size")
+
+class ValueLoss:
+    """The loss of plain Q-values, for one atom: Huber's, as in ``PERDQN``."""
+
+    huber_threshold = 1.0
+    metrics = LOGGED
+    losses = staticmethod(huber_losses)
+
+    @staticmethod
+    def targets(
+        network: RainbowNetwork, next_values: th.Tensor, rewards: th.Tensor, discounts: th.Tensor
+    ) -> th.Tensor:
+        """Return the TD targets, (B, 1)."""
+        return rewards + discounts * next_values
+
+
+class DistributionLoss:
+    """The loss of distributions of returns: cross-entropies (Bellemare et al. 2017)."""
+
+    huber_threshold = None
+    metrics = ("loss", "weight_mean", "effective_sample_size")
+
+    @staticmethod
+    def losses(
+        logits: th.Tensor, targets: th.Tensor, threshold: float | None
+    ) -> tuple[th.Tensor, th.Tensor]:
+        """
+        Return cross-entropies and, detached, Kullback-Leibler divergences, (B, 1).
+
+        :param logits: Those of the current distributions, (B, n_atoms).
+        :param targets: The target distributions, (B, n_atoms).
+        :param threshold: No matter: it is that of Huber losses.
+        """
+        losses = -(targets * F.log_softmax(logits, dim=1)).sum(dim=1, keepdim=True)  # (B, 1)
+        entropies = -th.xlogy(targets, targets).sum(dim=1, keepdim=True)  # (B, 1)
+        # Rounding can make the divergence of equal distributions negative.
+        return losses, (losses.detach() - entropies).clamp(min=0)
+
+    @staticmethod
+    def targets(
+        network: RainbowNetwork, next_logits: th.Tensor, rewards: th.Tensor, discounts: th.Tensor
+    ) -> th.Tensor:
+        """Return the target distributions, (B, n_atoms)."""
+        atoms = rewards + discounts * network.support  # (B, n_atoms)
+        parts = network.parts
+        return project(next_logits.softmax(dim=1), atoms, parts.v_min, parts.v_max)
 
 
 @explain_arguments
@@ -64,8 +109,9 @@ class Rainbow(PERDQN):
     policy: RainbowPolicy
     q_net: RainbowNetwork
     q_net_target: RainbowNetwork
-    # Moving average over gradient steps, on the device: a GPU is waited for once in each `train`.
-    _support_edge: th.Tensor | None = None
+    # Moving average over gradient steps, NaN before the first. It is updated in place, on the
+    # device: a GPU is waited for once in each `train`.
+    _support_edge: th.Tensor
 
     def __init__(
         self,
@@ -103,19 +149,25 @@ class Rainbow(PERDQN):
         super().__init__(**arguments)
 
     @property
-    def huber_threshold(self) -> float | None:  # type: ignore[override]  # the policy decides
-        """Return 1 for the Huber loss of plain Q-values; None for the loss of distributions."""
+    def _loss(self) -> type[ValueLoss] | type[DistributionLoss]:
+        """Return the loss that the network's outputs need."""
         network = vars(self).get("q_net")  # None while the model is built
         n_atoms = self.policy_kwargs.get("n_atoms") if network is None else network.n_atoms
-        return 1.0 if n_atoms == 1 else None
+        return ValueLoss if n_atoms == 1 else DistributionLoss
+
+    @property
+    def huber_threshold(self) -> float | None:  # type: ignore[override]  # the policy decides
+        """Return 1 for the Huber loss of plain Q-values; None for the loss of distributions."""
+        return self._loss.huber_threshold
 
     @property
     def logged_metrics(self) -> tuple[str, ...]:  # type: ignore[override]  # the same
-        """Return the metrics that the loss has: the others are about Huber losses."""
-        return LOGGED if self.q_net.n_atoms == 1 else OF_DISTRIBUTIONS
+        """Return the metrics that have a meaning for the loss."""
+        return self._loss.metrics
 
     def _setup_model(self) -> None:
         super()._setup_model()
+        self._support_edge = th.full((), nan, device=self.device)
         if self.policy.parts.noisy:
             self.exploration_schedule = ConstantSchedule(0.0)
 
@@ -126,53 +178,46 @@ class Rainbow(PERDQN):
         :return: The mean of weight * cross-entropy, and the Kullback-Leibler divergences, (B, 1),
             detached; or those of ``PERDQN`` with one atom.
         """
-        with self.q_net.noise():
-            if self.q_net.n_atoms == 1:
-                return super().weighted_loss(batch)
-            logits = self.q_net.logits(batch.observations)  # (B, A, n_atoms)
+        noise = self.q_net.draw_noise()
         targets = self.td_targets(batch)  # (B, n_atoms)
-        logarithms = F.log_softmax(_of_actions(logits, batch.actions), dim=1)  # (B, n_atoms)
-        losses = -(targets * logarithms).sum(dim=1, keepdim=True)  # (B, 1)
-        entropies = -th.xlogy(targets, targets).sum(dim=1, keepdim=True)  # (B, 1)
-        self._note_support_edge(targets)
-        # Rounding can make the divergence of equal distributions negative.
-        return (batch.weights * losses).mean(), (losses.detach() - entropies).clamp(min=0)
+        logits = self.q_net.logits(batch.observations, noise)  # (B, A, n_atoms)
+        losses, td_errors = self._loss.losses(
+            _of_actions(logits, batch.actions), targets, self.loss_threshold
+        )
+        if self._loss is DistributionLoss:
+            self._note_support_edge(targets)
+        return (batch.weights * losses).mean(), td_errors
 
     @th.no_grad()
     def td_targets(self, batch: PrioritizedReplayBufferSamples) -> th.Tensor:
         """Return the target distributions, (B, n_atoms); the TD targets, (B, 1), with one atom."""
         network = self.q_net_target
-        with network.noise():
-            if network.n_atoms == 1:
-                return super().td_targets(batch)
-            probabilities = network.probabilities(batch.next_observations)  # (B, A, n_atoms)
-        next_actions = self.next_actions(batch, probabilities @ network.support)  # (B, 1)
+        logits = network.logits(batch.next_observations, network.draw_noise())  # (B, A, n_atoms)
+        next_q_values = network.q_values(logits, batch.next_observations)  # (B, A)
+        next_actions = self.next_actions(batch, next_q_values)  # (B, 1)
+        next_logits = _of_actions(logits, next_actions)  # (B, n_atoms)
         discounts = self.gamma if batch.discounts is None else batch.discounts
-        atoms = batch.rewards + (1 - batch.dones) * discounts * network.support  # (B, n_atoms)
-        parts = self.policy.parts
-        return project(_of_actions(probabilities, next_actions), atoms, parts.v_min, parts.v_max)
+        discounts = (1 - batch.dones) * discounts  # (B, 1)
+        return self._loss.targets(network, next_logits, batch.rewards, discounts)
 
-    def next_actions(
-        self, batch: PrioritizedReplayBufferSamples, next_q_values: th.Tensor
-    ) -> th.Tensor:
-        """Return the actions that the targets assume, with noise that the loss does not have."""
-        with self.q_net.noise():
-            return super().next_actions(batch, next_q_values)
-
-    def _gradient_step(self, batch_size: int) -> Metrics:
-        metrics = super()._gradient_step(batch_size)
-        # The divergence is the loss of a distribution, less the entropy of its target.
-        return metrics if self.q_net.n_atoms == 1 else metrics._replace(loss=metrics.td_error)
+    def double_q_values(self, observations: PyTorchObs) -> th.Tensor:
+        """Return the Q-values by which Double Q-learning chooses, with noise of their own."""
+        q_values: th.Tensor = self.q_net(observations, self.q_net.draw_noise())
+        return q_values
 
     def _note_support_edge(self, targets: th.Tensor) -> None:
-        edge = targets[:, [0, -1]].sum(dim=1).mean()
-        before = edge if self._support_edge is None else self._support_edge
-        self._support_edge = before.lerp(edge, 0.01)
+        edge = (targets[:, 0] + targets[:, -1]).mean()
+        before = th.where(self._support_edge.isnan(), edge, self._support_edge)
+        self._support_edge.copy_(before.lerp(edge, 0.01))
 
     def _log_prioritization(self, steps: list[Metrics]) -> None:
-        super()._log_prioritization(steps)
-        if self._support_edge is not None:
+        if self._loss is not DistributionLoss:
+            return super()._log_prioritization(steps)
+        # The divergence is the loss of a distribution, less the entropy of its target.
+        super()._log_prioritization([step._replace(loss=step.td_error) for step in steps])
+        if steps:
             self.logger.record("train/support_edge", self._support_edge.item())
+        return None
 
     def _excluded_save_params(self) -> list[str]:
         return [*super()._excluded_save_params(), "_support_edge"]

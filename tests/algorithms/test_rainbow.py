@@ -1,7 +1,11 @@
 """Rainbow: each part against a slow reference, and all of them together."""
 
+import copy
 import io
+import itertools
 import math
+import sys
+import threading
 
 import gymnasium as gym
 import numpy as np
@@ -218,7 +222,7 @@ def test_gradient_and_priorities_are_those_worked_out_by_hand():
     batch = batch._replace(weights=th.linspace(0.1, 2, 16).reshape(-1, 1))
     logits = model.q_net.logits(batch.observations).detach().requires_grad_()
     targets = model.td_targets(batch)
-    model.q_net.logits = lambda _: logits
+    model.q_net.logits = lambda *_: logits
     model.td_targets = lambda _: targets
 
     loss, divergences = model.weighted_loss(batch)
@@ -284,9 +288,8 @@ def test_noisy_layer_is_a_linear_layer_with_noisy_weights():
     th.nn.init.uniform_(layer.bias_sigma)
     inputs = th.randn(6, 3)
     noise_in, noise_out = th.randn(6, 3), th.randn(6, 4)
-    layer.noise = noise_in, noise_out
 
-    outputs = layer(inputs)
+    outputs = layer(inputs, (noise_in, noise_out))
 
     for row in range(6):
         weight = layer.weight + layer.weight_sigma * th.outer(noise_out[row], noise_in[row])
@@ -299,8 +302,8 @@ def test_noise_has_the_variance_of_the_paper():
     th.manual_seed(0)
     model = filled({"dueling": False, "n_atoms": 1, "net_arch": [], "noisy_sigma": 0.8})
     observation, n = th.tensor([[2.0, -1.0]]), 100_000
-    with th.no_grad(), model.q_net.noise(n):
-        drawn = model.q_net(observation.expand(n, 2))
+    with th.no_grad():
+        drawn = model.q_net(observation.expand(n, 2), model.q_net.draw_noise(n))
     quiet = model.q_net(observation).detach()[0]
     second, sigma = math.sqrt(2 / math.pi), 0.8 / math.sqrt(2)
 
@@ -322,7 +325,67 @@ def test_deterministic_actions_have_no_noise_and_others_have_their_own():
 
     assert len(quiet) == 1
     assert len(noisy) == 2
-    assert all(layer.noise is None for layer in model.q_net._noisy_layers)
+
+
+def without_noise(network, observations):
+    """The values of a new network with the same parameters."""
+    parts = RainbowNetwork(**network._get_constructor_parameters())
+    parts.load_state_dict(network.state_dict())
+    return parts(observations)
+
+
+def interrupted(function, line):
+    """Interrupt a function before its line of that number in our code; whether it has so many."""
+    n_left = line
+
+    def trace(frame, event, _):
+        nonlocal n_left
+        if "sb3_per/algorithms" not in frame.f_code.co_filename:
+            return None
+        if event == "line":
+            n_left -= 1
+            if n_left == 0:
+                raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        function()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(None)
+    return False
+
+
+def test_interrupted_gradient_steps_leave_no_noise():
+    model, observations = filled(), th.randn(4, 2)
+    batch = model.replay_buffer.sample(8)
+    expected = without_noise(model.q_net, observations)
+
+    for line in itertools.count(1):
+        if not interrupted(lambda: model.weighted_loss(batch), line):
+            break
+        assert th.equal(model.q_net(observations), expected)
+    assert line > 50
+
+
+def test_threads_and_copies_do_not_see_the_noise_of_training():
+    model, observations, seen = filled(), th.randn(4, 2), []
+
+    def look(*_):
+        """Called within a forward pass with noise."""
+        handle.remove()
+        thread = threading.Thread(target=lambda: seen.append(model.q_net(observations)))
+        thread.start()
+        thread.join()
+        seen.append(copy.deepcopy(model.q_net)(observations))
+
+    handle = model.q_net.features_extractor.register_forward_pre_hook(look)
+    model.weighted_loss(model.replay_buffer.sample(8))
+
+    expected = without_noise(model.q_net, observations)
+    assert [th.equal(values, expected) for values in seen] == [True, True]
 
 
 @pytest.fixture
@@ -330,12 +393,10 @@ def draws(monkeypatch):
     """The noise of each forward pass with noise: which network, how many rows, what was drawn."""
     noted, forward = [], RainbowNetwork.logits
 
-    def noting(network, obs):
-        noise = network._noisy_layers[0].noise
+    def noting(network, obs, noise=None):
         if noise is not None:
-            drawn = th.cat([part for layer in network._noisy_layers for part in layer.noise], 1)
-            noted.append((network, th.is_grad_enabled(), drawn))
-        return forward(network, obs)
+            noted.append((network, th.is_grad_enabled(), noise))
+        return forward(network, obs, noise)
 
     monkeypatch.setattr(RainbowNetwork, "logits", noting)
     return noted
