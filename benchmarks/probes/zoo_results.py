@@ -1,5 +1,5 @@
 """
-Evaluate what RL-Zoo has trained into logs/<seed>/ and print the table of docs/zoo.md.
+Evaluate what RL-Zoo has trained into logs/<seed>/ and print the rows of docs/results/rl-zoo.md.
 
     python -m benchmarks.probes.zoo_results logs
 """

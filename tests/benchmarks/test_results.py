@@ -81,21 +81,6 @@ def test_probabilities_of_improvement_are_those_of_the_page(name):
         assert row["P area"] in text
 
 
-def test_probabilities_of_the_recipes_are_those_of_the_page():
-    rows = rows_of("recipes").set_index(["environment", "variant"])
-    environments = [*results_of("recipes").suite.environments]
-
-    found = re.findall(
-        r"\| (PERDQN[^|]*) ((?:\| [01]\.\d\d ){4})\| ([01]\.\d{3}) \|", page("recipes")
-    )
-
-    assert len(found) == 4
-    for label, listed, mean in found:
-        ours = [rows.loc[(environment, label), "P area"] for environment in environments]
-        assert listed.replace("|", "").split() == ours
-        assert f"{sum(map(float, ours)) / 4:.3f}" == mean
-
-
 @pytest.mark.parametrize("question", default_rule.QUESTIONS, ids=lambda question: question[0])
 def test_answer_of_the_rule_is_that_of_its_page(question):
     name, suites, *pair, least = question
@@ -189,13 +174,13 @@ def test_packed_files_are_small_and_reproducible(tmp_path):
 @pytest.mark.parametrize("name", ["cliffwalk", "cliffwalk_networks"])
 def test_updates_on_the_cliffwalk_are_those_of_the_page(name):
     runs = pd.read_json(RESULTS / f"{name}{PACKED}", lines=True)
-    text = page("cliffwalk").replace(" ", "")
+    text = (ROOT / "docs" / "results" / "cliffwalk.md").read_text(encoding="utf-8")
 
     for learner in cliffwalk.in_order(runs["learner"]):
-        lines = cliffwalk.table(runs, learner).splitlines()
-        assert len(lines) >= 9
-        for line in lines[4:]:
-            assert line.replace(" ", "") in text
+        title, _, header, _, *rows = cliffwalk.table(runs, learner).splitlines()
+        listed = text.partition(f"{title}\n\n{header}\n")[2].partition("\n\n")[0].splitlines()[1:]
+        assert len(listed) == 3
+        assert {*listed} <= {*rows}
 
 
 def rows_of_speed(name):
@@ -204,13 +189,11 @@ def rows_of_speed(name):
 
 def test_times_of_bare_trees_are_those_of_the_page():
     rows = rows_of_speed("ops")
-    rows = rows[
-        rows["capacity"].isin([10_000, 100_000, 1_000_000]) & (rows["stored"] == "8 floats")
-    ]
+    rows = rows[(rows["capacity"] == 1_000_000) & (rows["stored"] == "8 floats")]
     ours = rows[rows["name"] == "sb3-per proportional, bare"]
     theirs = rows[rows["name"] == "torchrl's trees, bare"].set_index(["capacity", "batch"])
 
-    assert len(ours) == 9
+    assert len(ours) == 3
     for _, row in ours.iterrows():
         other = theirs.loc[(row["capacity"], row["batch"])]
         numbers = [row["sample"], other["sample"], row["sample / torchrl"]]
