@@ -127,7 +127,7 @@ def test_pictures_are_those_that_the_script_draws():
 
 # Numbers that several pages quote, and how many pages do so at least.
 QUOTED = {
-    r"(\d[\d.]*) GB instead of 56": 4,
+    r"(\d[\d.]*) GB instead of 56": 3,
     r"(\d[\d.]*) times fewer updates with (?:networks|PERDQN)": 3,
     r"(\d[\d.]*) times fewer updates with tables": 2,
     r"\b(\d+)(?: of SB3's own tests| pass and five fail| of the 335)": 3,
