@@ -240,6 +240,8 @@ class ConvExtractor(BaseFeaturesExtractor):
 class RainbowPolicy(DQNPolicy):
     """Policy of Rainbow: the arguments are those of ``DQNPolicy`` and the options of ``Parts``."""
 
+    # A subclass may have another network.
+    network_class: type[RainbowNetwork] = RainbowNetwork
     q_net: RainbowNetwork
     q_net_target: RainbowNetwork
 
@@ -252,7 +254,7 @@ class RainbowPolicy(DQNPolicy):
     def make_q_net(self) -> RainbowNetwork:
         """Return a new network."""
         arguments = self._update_features_extractor(self.net_args)
-        return RainbowNetwork(**arguments, parts=self.parts).to(self.device)
+        return self.network_class(**arguments, parts=self.parts).to(self.device)
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
         return super()._get_constructor_parameters() | asdict(self.parts)
