@@ -25,6 +25,9 @@ from sb3_per.algorithms.networks import (
 from sb3_per.buffers.prioritized import PrioritizedReplayBufferSamples
 from sb3_per.options import RAINBOW, ReplayBufferKwargs
 
+# A GPU projects at most so many atoms by a product with all shares, (n_atoms, n_atoms).
+MOST_IN_PRODUCT = 101
+
 
 class ValueLoss:
     """The loss of plain Q-values, for one atom: Huber's, as in ``PERDQN``."""
@@ -68,6 +71,8 @@ class DistributionLoss:
         network: RainbowNetwork, next_logits: th.Tensor, rewards: th.Tensor, discounts: th.Tensor
     ) -> th.Tensor:
         """Return the target distributions, (B, n_atoms)."""
+        # An infinite reward would count as the end of the support. The buffer refuses NaN.
+        rewards = th.where(rewards.isfinite(), rewards, nan)
         atoms = rewards + discounts * network.support  # (B, n_atoms)
         parts = network.parts
         return project(next_logits.softmax(dim=1), atoms, parts.v_min, parts.v_max)
@@ -168,6 +173,12 @@ class Rainbow(PERDQN):
     def _setup_model(self) -> None:
         super()._setup_model()
         self._support_edge = th.full((), nan, device=self.device)
+        if self._loss is DistributionLoss and self.loss_threshold is not None:
+            prioritization = self.replay_buffer_kwargs["prioritization"]
+            raise ValueError(
+                f"n_atoms must be 1 with {prioritization!r} priorities: they need a Huber loss, "
+                f"and would bias the gradient of another loss, got {self.q_net.n_atoms}"
+            )
         if self.policy.parts.noisy:
             self.exploration_schedule = ConstantSchedule(0.0)
 
@@ -236,11 +247,34 @@ def project(probabilities: th.Tensor, values: th.Tensor, v_min: float, v_max: fl
     """
     n_atoms = values.shape[1]
     places = (values.clamp(v_min, v_max) - v_min) * ((n_atoms - 1) / (v_max - v_min))
-    atoms = th.arange(n_atoms, device=values.device).unsqueeze(1)  # (n_atoms, 1)
-    # A product with all shares instead of `scatter_add`, whose order of additions is random on a
-    # GPU.
+    places.clamp_(max=n_atoms - 1)  # rounding can pass the last atom, whose share would be negative
+    is_small = n_atoms <= MOST_IN_PRODUCT
+    return (multiplied if is_small and not values.is_cpu else added)(probabilities, places)
+
+
+def multiplied(probabilities: th.Tensor, places: th.Tensor) -> th.Tensor:
+    """
+    Return probabilities after they have moved to places among the atoms, (B, n_atoms).
+
+    :param places: From 0 to n_atoms - 1, (B, n_atoms).
+    """
+    atoms = th.arange(places.shape[1], device=places.device).unsqueeze(1)  # (n_atoms, 1)
     shares = (1 - (places.unsqueeze(1) - atoms).abs()).clamp_(min=0)  # (B, n_atoms, n_atoms)
-    return (shares @ probabilities.unsqueeze(2)).squeeze(2)
+    return (shares * probabilities.unsqueeze(1)).sum(dim=2)
+
+
+def added(probabilities: th.Tensor, places: th.Tensor) -> th.Tensor:
+    """Return the same as ``multiplied``, in a time that is linear in the number of atoms."""
+    lower = places.long().clamp_(0, places.shape[1] - 2)  # NaN becomes any atom
+    of_upper = (places - lower) * probabilities
+    moved = th.zeros_like(probabilities)
+    for atoms, shares in ((lower, probabilities - of_upper), (lower + 1, of_upper)):
+        if places.is_cpu:
+            moved.scatter_add_(1, atoms, shares)
+        else:  # there, `scatter_add_` adds in a random order
+            rows = th.arange(len(places), device=places.device).unsqueeze(1)  # (B, 1)
+            moved.index_put_((rows, atoms), shares, accumulate=True)
+    return moved
 
 
 def _of_actions(values: th.Tensor, actions: th.Tensor) -> th.Tensor:

@@ -6,6 +6,7 @@ import itertools
 import math
 import sys
 import threading
+import time
 
 import gymnasium as gym
 import numpy as np
@@ -28,7 +29,7 @@ from sb3_per.algorithms.networks import (
     RainbowNetwork,
     RainbowPolicy,
 )
-from sb3_per.algorithms.rainbow import project
+from sb3_per.algorithms.rainbow import multiplied, project
 
 PLAIN = {"n_atoms": 1, "dueling": False, "noisy": False}
 REPLAY = {"prioritization": "proportional", "alpha": 0.6, "beta": (0.4, 1.0), "uniform_share": 0.0}
@@ -85,7 +86,6 @@ class Frames(gym.Env):
         (Corridor, {}),
         (DictCorridor, {"n_envs": 3}),
         (Corridor, {"prioritization": "rank", "uniform_share": 0.5}),
-        (Corridor, {"prioritization": "lap", "n_envs": 2}),
     ],
 )
 def test_rainbow_trains_with_and_without_each_part(env, options, network):
@@ -158,6 +158,28 @@ def test_projection_is_that_of_a_loop_over_atoms():
 
     expected = reference_projection(probabilities.tolist(), values.tolist(), -2.0, 3.0)
     np.testing.assert_allclose(projected, expected, atol=1e-5)
+    places = (values.clamp(-2, 3) + 2) * 4
+    np.testing.assert_allclose(multiplied(probabilities, places), expected, atol=1e-5)
+
+
+def test_projection_is_never_negative():
+    """Rounding can put a value behind the last atom."""
+    probabilities, values = th.full((1, 51), 1 / 51), th.full((1, 51), 1e9)
+    for end in np.linspace(0.001, 7, 500):
+        assert (project(probabilities, values, -end, end) >= 0).all()
+
+
+def test_projection_takes_a_time_that_is_linear_in_the_atoms():
+    """601 atoms took 500 times as long as 51 with a product of (atoms, atoms)."""
+    times = []
+    for n_atoms in (51, 601):
+        probabilities, values = random_distributions(256, n_atoms), th.randn(256, n_atoms)
+        start = time.process_time()
+        for _ in range(5):
+            project(probabilities, values, -2.0, 3.0)
+        times.append(time.process_time() - start)
+
+    assert times[1] < 100 * times[0]
 
 
 @pytest.mark.parametrize(
@@ -437,6 +459,27 @@ def test_support_edge_is_the_probability_that_targets_give_to_the_ends():
 
     assert wide.logger.name_to_value["train/support_edge"] < 0.05
     assert narrow.logger.name_to_value["train/support_edge"] > 0.9
+
+
+@pytest.mark.parametrize("n_atoms", [1, 51])
+@pytest.mark.parametrize("reward", [math.inf, -math.inf, math.nan])
+def test_rewards_that_are_not_finite_are_refused(reward, n_atoms):
+    model = filled({"n_atoms": n_atoms}, n_steps=1)
+    model.replay_buffer.rewards[:50] = reward
+    before = copy.deepcopy(model.policy.state_dict())
+
+    with pytest.raises(ValueError, match="rewards or observations in it are not finite"):
+        model.train(1, 32)
+
+    assert all(th.equal(before[name], now) for name, now in model.policy.state_dict().items())
+
+
+def test_lap_is_refused_with_distributions_and_trains_without():
+    lap = {"replay_buffer_kwargs": {"prioritization": "lap"}}
+    with pytest.raises(ValueError, match=r"n_atoms must be 1 with 'lap' priorities.* got 51"):
+        rainbow(**lap)
+
+    assert rainbow(None, {"n_atoms": 1}, **lap).learn(60)._n_updates > 0
 
 
 def test_logged_loss_is_the_mean_divergence():
