@@ -1,8 +1,9 @@
 """Rainbow: DQN with six extensions; each of them can be turned off."""
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import fields
-from math import nan
+from math import isnan, nan
 from typing import Any, ClassVar
 
 import torch as th
@@ -117,6 +118,7 @@ class Rainbow(PERDQN):
     # Moving average over gradient steps, NaN before the first. It is updated in place, on the
     # device: a GPU is waited for once in each `train`.
     _support_edge: th.Tensor
+    _has_warned = False  # that the support is too narrow
 
     def __init__(
         self,
@@ -226,12 +228,22 @@ class Rainbow(PERDQN):
             return super()._log_prioritization(steps)
         # The divergence is the loss of a distribution, less the entropy of its target.
         super()._log_prioritization([step._replace(loss=step.td_error) for step in steps])
-        if steps:
-            self.logger.record("train/support_edge", self._support_edge.item())
+        edge = self._support_edge.item()
+        if not isnan(edge):
+            self.logger.record("train/support_edge", edge)
+        if edge > 0.2 and self._n_updates >= 1000 and not self._has_warned:
+            self._has_warned = True
+            parts = self.policy.parts
+            warnings.warn(
+                f"targets give a probability of {edge:.2f} to the first and last atom, so many "
+                f"discounted returns are outside of the support from {parts.v_min} to "
+                f"{parts.v_max}: set v_min and v_max in policy_kwargs, or scale the rewards",
+                stacklevel=2,
+            )
         return None
 
     def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "_support_edge"]
+        return [*super()._excluded_save_params(), "_support_edge", "_has_warned"]
 
 
 def project(probabilities: th.Tensor, values: th.Tensor, v_min: float, v_max: float) -> th.Tensor:

@@ -461,6 +461,16 @@ def test_support_edge_is_the_probability_that_targets_give_to_the_ends():
     assert narrow.logger.name_to_value["train/support_edge"] > 0.9
 
 
+def test_support_that_is_too_narrow_is_warned_of_once():
+    model = rainbow(None, {"v_min": -0.001, "v_max": 0.001}).learn(60)
+    model._n_updates = 998
+    model.train(1, 8)
+
+    with pytest.warns(UserWarning, match=r"outside of the support from -0.001 to 0.001"):
+        model.train(1, 8)
+    model.train(1, 8)  # warnings are errors
+
+
 @pytest.mark.parametrize("n_atoms", [1, 51])
 @pytest.mark.parametrize("reward", [math.inf, -math.inf, math.nan])
 def test_rewards_that_are_not_finite_are_refused(reward, n_atoms):
