@@ -150,7 +150,7 @@ class RainbowNetwork(QNetwork):
         if self.value_net is not None:
             values = _outputs(self.value_net, features, parts).unsqueeze(1)  # (B, 1, n_atoms)
             logits = values + logits - logits.mean(dim=1, keepdim=True)
-        return logits
+        return logits.to(self.support.dtype)  # with autocast, layers have half the precision
 
     def probabilities(self, obs: PyTorchObs, noise: th.Tensor | None = None) -> th.Tensor:
         """Return the distributions of returns over the atoms of ``support``, (B, A, n_atoms)."""

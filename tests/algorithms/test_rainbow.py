@@ -492,6 +492,24 @@ def test_lap_is_refused_with_distributions_and_trains_without():
     assert rainbow(None, {"n_atoms": 1}, **lap).learn(60)._n_updates > 0
 
 
+@pytest.mark.parametrize("network", [{}, {"noisy": False}, {"n_atoms": 1}, PLAIN])
+def test_rainbow_trains_with_autocast_for_a_part_of_the_training(network):
+    model = filled(network)
+    model.train(2, 8)
+    with th.autocast("cpu", th.bfloat16):
+        model.train(2, 8)
+        batch = model.replay_buffer.sample(8)
+        loss, td_errors = model.weighted_loss(batch)
+        targets = model.td_targets(batch)
+        model.replay_buffer.update_priorities(batch.slots, td_errors)
+        model.predict(np.zeros((2, 2), np.float32))
+    model.train(2, 8)
+
+    assert {loss.dtype, td_errors.dtype, targets.dtype} == {th.float32}
+    if model.q_net.n_atoms > 1:  # the projection moves probabilities, and loses none
+        th.testing.assert_close(targets.sum(dim=1), th.ones(8))
+
+
 def test_logged_loss_is_the_mean_divergence():
     model = filled()
     batch = model.replay_buffer.sample(8)
