@@ -1,5 +1,6 @@
 """Rainbow's networks and policies: noisy layers, dueling streams, distributions of returns."""
 
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import inf
@@ -18,6 +19,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from sb3_per._utils import require_number, require_whole
+from sb3_per.options import require_known
 
 # (filters, kernel size, stride) of the convolutions of DQN for Atari.
 ATARI = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
@@ -246,6 +248,8 @@ class RainbowPolicy(DQNPolicy):
     q_net_target: RainbowNetwork
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        of_sb3 = inspect.signature(DQNPolicy).parameters
+        require_known(kwargs, [*of_sb3, *Parts.__annotations__])
         names = kwargs.keys() & Parts.__annotations__.keys()
         # Before SB3's constructor, which builds the networks.
         self.parts = Parts(**{name: kwargs.pop(name) for name in names})
@@ -261,17 +265,33 @@ class RainbowPolicy(DQNPolicy):
 
 
 class CnnRainbowPolicy(RainbowPolicy):
-    """Policy of Rainbow for images: the paper's, with 512 units after the convolutions."""
+    """
+    Policy of Rainbow for images: the paper's, with 512 units after the convolutions.
+
+    The option ``features_dim`` of DQN's features extractor is the size of the first layer after the
+    convolutions here.
+    """
 
     def __init__(
         self,
         *args: Any,
         features_extractor_class: type[BaseFeaturesExtractor] = ConvExtractor,
+        features_extractor_kwargs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        if features_extractor_class is ConvExtractor and kwargs.get("net_arch") is None:
-            kwargs["net_arch"] = [512]
-        super().__init__(*args, features_extractor_class=features_extractor_class, **kwargs)
+        options = dict(features_extractor_kwargs or {})
+        if features_extractor_class is ConvExtractor:
+            net_arch = kwargs.get("net_arch")
+            if "features_dim" in options:
+                kwargs["net_arch"] = [options.pop("features_dim"), *(net_arch or [])]
+            elif net_arch is None:
+                kwargs["net_arch"] = [512]
+        super().__init__(
+            *args,
+            features_extractor_class=features_extractor_class,
+            features_extractor_kwargs=options,
+            **kwargs,
+        )
 
 
 class MultiInputRainbowPolicy(RainbowPolicy):

@@ -10,7 +10,7 @@ import torch as th
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, PyTorchObs, Schedule
-from stable_baselines3.common.utils import ConstantSchedule
+from stable_baselines3.common.utils import LinearSchedule
 from torch.nn import functional as F
 
 from sb3_per.algorithms.docstrings import explain_arguments
@@ -91,8 +91,9 @@ class Rainbow(PERDQN):
     ``policy_kwargs=dict(dueling=False, noisy=False, n_atoms=1)``. They are described at
     ``sb3_per.algorithms.networks.Parts``.
 
-    With noisy layers, ``exploration_*`` has no effect: each action while transitions are collected
-    has noise of its own, and so has ``predict`` unless it is deterministic. With distributions,
+    With noisy layers, each action while transitions are collected has noise of its own, and so has
+    ``predict`` unless it is deterministic. Epsilon is then 0, unless you set ``exploration_*``;
+    without noisy layers, it is that of ``DQN``. With distributions,
     discounted returns should lie between ``v_min`` and ``v_max``; ``train/support_edge`` is the
     probability that targets give to the first and last atom.
 
@@ -137,9 +138,9 @@ class Rainbow(PERDQN):
         optimize_memory_usage: bool = False,
         n_steps: int = 3,
         target_update_interval: int = 10_000,
-        exploration_fraction: float = 0.1,
-        exploration_initial_eps: float = 1.0,
-        exploration_final_eps: float = 0.05,
+        exploration_fraction: float | None = None,
+        exploration_initial_eps: float | None = None,
+        exploration_final_eps: float | None = None,
         max_grad_norm: float = 10,
         stats_window_size: int = 100,
         tensorboard_log: str | None = None,
@@ -173,7 +174,12 @@ class Rainbow(PERDQN):
         return self._loss.metrics
 
     def _setup_model(self) -> None:
-        super()._setup_model()
+        try:
+            super()._setup_model()
+        except ValueError as error:
+            if str(error).startswith("n_steps must be 1"):
+                raise ValueError(f"{error} (Rainbow's default is n_steps=3)") from error
+            raise
         self._support_edge = th.full((), nan, device=self.device)
         if self._loss is DistributionLoss and self.loss_threshold is not None:
             prioritization = self.replay_buffer_kwargs["prioritization"]
@@ -181,8 +187,22 @@ class Rainbow(PERDQN):
                 f"n_atoms must be 1 with {prioritization!r} priorities: they need a Huber loss, "
                 f"and would bias the gradient of another loss, got {self.q_net.n_atoms}"
             )
-        if self.policy.parts.noisy:
-            self.exploration_schedule = ConstantSchedule(0.0)
+        self._set_epsilon()
+
+    def _set_epsilon(self) -> None:
+        """Use what the user has set; by default, 0 with noisy layers, and SB3's values without."""
+        is_noisy = self.policy.parts.noisy
+        defaults = {
+            "exploration_fraction": 0.1,
+            "exploration_initial_eps": 0.0 if is_noisy else 1.0,
+            "exploration_final_eps": 0.0 if is_noisy else 0.05,
+        }
+        for name, default in defaults.items():
+            if getattr(self, name) is None:
+                setattr(self, name, default)
+        self.exploration_schedule = LinearSchedule(
+            self.exploration_initial_eps, self.exploration_final_eps, self.exploration_fraction
+        )
 
     def weighted_loss(self, batch: PrioritizedReplayBufferSamples) -> tuple[th.Tensor, th.Tensor]:
         """

@@ -24,6 +24,7 @@ from stable_baselines3.dqn.policies import DQNPolicy
 import sb3_per
 from sb3_per import PERDQN, Rainbow
 from sb3_per.algorithms.networks import (
+    CnnRainbowPolicy,
     ConvExtractor,
     NoisyLinear,
     RainbowNetwork,
@@ -443,11 +444,33 @@ def test_each_action_and_each_network_of_each_gradient_step_draws_its_own_noise(
     assert len(rows.unique(dim=0)) == len(rows)
 
 
-def test_epsilon_is_zero_with_noise_only():
-    for noisy, expected in ((True, 0.0), (False, 0.5)):
-        options = {"exploration_initial_eps": 0.5, "exploration_final_eps": 0.5}
-        model = rainbow(None, {"noisy": noisy}, **options).learn(30)
-        assert model.exploration_rate == expected
+class WithoutNoise(RainbowPolicy):
+    """A policy of the user's, which fixes an option."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **{**kwargs, "noisy": False})
+
+
+@pytest.mark.parametrize(
+    ("policy", "options", "expected"),
+    [
+        ("MlpPolicy", {}, (0.0, 0.0)),
+        ("MlpPolicy", {"exploration_initial_eps": 0.5}, (0.5, 0.0)),
+        ("MlpPolicy", {"exploration_initial_eps": 1.0, "exploration_final_eps": 0.1}, (1.0, 0.1)),
+        (WithoutNoise, {}, (1.0, 0.05)),
+        (WithoutNoise, {"exploration_final_eps": 0.3}, (1.0, 0.3)),
+    ],
+)
+def test_epsilon_is_zero_with_noise_unless_it_is_set(policy, options, expected, tmp_path):
+    model = Rainbow(policy, Corridor(), buffer_size=100, device="cpu", **options)
+
+    model.save(tmp_path / "model")
+    loaded = Rainbow.load(tmp_path / "model", device="cpu")
+    for each in (model, loaded):
+        assert (each.exploration_schedule(1.0), each.exploration_schedule(0.0)) == expected
+    assert model.learn(30).exploration_rate == expected[1]
+    other = Rainbow.load(tmp_path / "model", device="cpu", exploration_final_eps=0.7)
+    assert other.exploration_schedule(0.0) == 0.7
 
 
 def test_support_edge_is_the_probability_that_targets_give_to_the_ends():
@@ -580,6 +603,48 @@ def test_resumed_run_with_noise_is_bit_by_bit_the_same(n_envs, tmp_path):
 def test_options_out_of_their_range_are_refused(network, message):
     with pytest.raises(ValueError, match=message):
         rainbow(None, network)
+
+
+def test_misspelled_part_names_the_nearest_one():
+    with pytest.raises(ValueError, match=r"no option 'n_atom': did you mean 'n_atoms'\?"):
+        rainbow(None, {"n_atom": 51})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {
+            "optimize_memory_usage": True,
+            "replay_buffer_kwargs": {"handle_timeout_termination": False},
+        },
+        {
+            "env": BitFlippingEnv(n_bits=3),
+            "replay_buffer_class": sb3_per.PrioritizedHerReplayBuffer,
+        },
+    ],
+)
+def test_default_n_steps_is_named_where_it_does_not_fit(options):
+    with pytest.raises(ValueError, match=r"n_steps must be 1.* got 3.*Rainbow's default"):
+        rainbow(**options)
+
+
+@pytest.mark.parametrize(
+    ("network", "net_arch"),
+    [
+        ({}, [512]),
+        ({"net_arch": [32]}, [32]),
+        ({"features_extractor_kwargs": {"features_dim": 64}}, [64]),
+        ({"features_extractor_kwargs": {"features_dim": 64}, "net_arch": [32]}, [64, 32]),
+    ],
+)
+def test_features_dim_is_a_first_layer_as_in_dqns_network(network, net_arch, tmp_path):
+    model = Rainbow("CnnPolicy", make_vec_env(Frames), policy_kwargs=network, buffer_size=10)
+
+    assert model.q_net.net_arch == net_arch
+    model.save(tmp_path / "model")
+    assert Rainbow.load(tmp_path / "model", model.get_env()).q_net.net_arch == net_arch
+    model.policy.save(tmp_path / "policy")
+    assert CnnRainbowPolicy.load(tmp_path / "policy").q_net.net_arch == net_arch
 
 
 def test_part_outside_of_policy_kwargs_is_refused_with_its_place():
