@@ -60,7 +60,7 @@ class DistributionLoss:
 
         :param logits: Those of the current distributions, (B, n_atoms).
         :param targets: The target distributions, (B, n_atoms).
-        :param threshold: No matter: it is that of Huber losses.
+        :param threshold: Not used; Huber losses have one.
         """
         losses = -(targets * F.log_softmax(logits, dim=1)).sum(dim=1, keepdim=True)  # (B, 1)
         entropies = -th.xlogy(targets, targets).sum(dim=1, keepdim=True)  # (B, 1)
@@ -93,9 +93,9 @@ class Rainbow(PERDQN):
 
     With noisy layers, each action while transitions are collected has noise of its own, and so has
     ``predict`` unless it is deterministic. Epsilon is then 0, unless you set ``exploration_*``;
-    without noisy layers, it is that of ``DQN``. With distributions,
-    discounted returns should lie between ``v_min`` and ``v_max``; ``train/support_edge`` is the
-    probability that targets give to the first and last atom.
+    without noisy layers, it is that of ``DQN``. With distributions, discounted returns should lie
+    between ``v_min`` and ``v_max``; ``train/support_edge`` is the probability that targets give to
+    the first and last atom.
 
     Priorities come from the Kullback-Leibler divergence of the target distribution from the
     current one, or from the TD errors if there is one atom.
