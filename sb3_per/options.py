@@ -187,6 +187,8 @@ def as_beta(beta: Any) -> Beta:
         raise ValueError(f"beta must be (first, last) or (first, last, n_steps), got {beta!r}")
     for value in beta[:2]:
         require_number("beta", value, 0, 1)
+    if beta[1] < beta[0]:
+        raise ValueError(f"beta must not fall from first to last, got {beta!r}")
     for value in beta[2:]:
         require_number("n_steps of beta", value, 1, np.inf)
     return tuple(map(float, beta))

@@ -13,6 +13,7 @@ from examples import (
     dict_observations,
     hindsight,
     image_observations,
+    masked_actions,
     rainbow_parts,
     save_and_resume,
 )
@@ -119,3 +120,9 @@ def test_rainbow_runs_without_each_part():
     returns = rainbow_parts.main(total_timesteps=520)
 
     assert all(mean > 0 for mean in returns.values())
+
+
+def test_masked_actions_learn_the_order():
+    returns = masked_actions.main(total_timesteps=1_500)
+
+    assert min(returns.values()) > 1.5  # a random order: 1.52

@@ -1,5 +1,6 @@
 """Rainbow's networks and policies: noisy layers, dueling streams, distributions of returns."""
 
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import inf
@@ -18,6 +19,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from sb3_per._utils import require_number, require_whole
+from sb3_per.options import require_known
 
 # (filters, kernel size, stride) of the convolutions of DQN for Atari.
 ATARI = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
@@ -150,7 +152,7 @@ class RainbowNetwork(QNetwork):
         if self.value_net is not None:
             values = _outputs(self.value_net, features, parts).unsqueeze(1)  # (B, 1, n_atoms)
             logits = values + logits - logits.mean(dim=1, keepdim=True)
-        return logits
+        return logits.to(self.support.dtype)  # with autocast, layers have half the precision
 
     def probabilities(self, obs: PyTorchObs, noise: th.Tensor | None = None) -> th.Tensor:
         """Return the distributions of returns over the atoms of ``support``, (B, A, n_atoms)."""
@@ -240,10 +242,14 @@ class ConvExtractor(BaseFeaturesExtractor):
 class RainbowPolicy(DQNPolicy):
     """Policy of Rainbow: the arguments are those of ``DQNPolicy`` and the options of ``Parts``."""
 
+    # A subclass may have another network.
+    network_class: type[RainbowNetwork] = RainbowNetwork
     q_net: RainbowNetwork
     q_net_target: RainbowNetwork
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        of_sb3 = inspect.signature(DQNPolicy).parameters
+        require_known(kwargs, [*of_sb3, *Parts.__annotations__])
         names = kwargs.keys() & Parts.__annotations__.keys()
         # Before SB3's constructor, which builds the networks.
         self.parts = Parts(**{name: kwargs.pop(name) for name in names})
@@ -252,24 +258,40 @@ class RainbowPolicy(DQNPolicy):
     def make_q_net(self) -> RainbowNetwork:
         """Return a new network."""
         arguments = self._update_features_extractor(self.net_args)
-        return RainbowNetwork(**arguments, parts=self.parts).to(self.device)
+        return self.network_class(**arguments, parts=self.parts).to(self.device)
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
         return super()._get_constructor_parameters() | asdict(self.parts)
 
 
 class CnnRainbowPolicy(RainbowPolicy):
-    """Policy of Rainbow for images: the paper's, with 512 units after the convolutions."""
+    """
+    Policy of Rainbow for images: the paper's, with 512 units after the convolutions.
+
+    The option ``features_dim`` of DQN's features extractor is the size of the first layer after the
+    convolutions here.
+    """
 
     def __init__(
         self,
         *args: Any,
         features_extractor_class: type[BaseFeaturesExtractor] = ConvExtractor,
+        features_extractor_kwargs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        if features_extractor_class is ConvExtractor and kwargs.get("net_arch") is None:
-            kwargs["net_arch"] = [512]
-        super().__init__(*args, features_extractor_class=features_extractor_class, **kwargs)
+        options = dict(features_extractor_kwargs or {})
+        if features_extractor_class is ConvExtractor:
+            net_arch = kwargs.get("net_arch")
+            if "features_dim" in options:
+                kwargs["net_arch"] = [options.pop("features_dim"), *(net_arch or [])]
+            elif net_arch is None:
+                kwargs["net_arch"] = [512]
+        super().__init__(
+            *args,
+            features_extractor_class=features_extractor_class,
+            features_extractor_kwargs=options,
+            **kwargs,
+        )
 
 
 class MultiInputRainbowPolicy(RainbowPolicy):

@@ -1,15 +1,16 @@
 """Rainbow: DQN with six extensions; each of them can be turned off."""
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import fields
-from math import nan
+from math import isnan, nan
 from typing import Any, ClassVar
 
 import torch as th
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, PyTorchObs, Schedule
-from stable_baselines3.common.utils import ConstantSchedule
+from stable_baselines3.common.utils import LinearSchedule
 from torch.nn import functional as F
 
 from sb3_per.algorithms.docstrings import explain_arguments
@@ -24,6 +25,9 @@ from sb3_per.algorithms.networks import (
 )
 from sb3_per.buffers.prioritized import PrioritizedReplayBufferSamples
 from sb3_per.options import RAINBOW, ReplayBufferKwargs
+
+# A GPU projects at most so many atoms by a product with all shares, (n_atoms, n_atoms).
+MOST_IN_PRODUCT = 101
 
 
 class ValueLoss:
@@ -56,7 +60,7 @@ class DistributionLoss:
 
         :param logits: Those of the current distributions, (B, n_atoms).
         :param targets: The target distributions, (B, n_atoms).
-        :param threshold: No matter: it is that of Huber losses.
+        :param threshold: Not used; Huber losses have one.
         """
         losses = -(targets * F.log_softmax(logits, dim=1)).sum(dim=1, keepdim=True)  # (B, 1)
         entropies = -th.xlogy(targets, targets).sum(dim=1, keepdim=True)  # (B, 1)
@@ -68,6 +72,8 @@ class DistributionLoss:
         network: RainbowNetwork, next_logits: th.Tensor, rewards: th.Tensor, discounts: th.Tensor
     ) -> th.Tensor:
         """Return the target distributions, (B, n_atoms)."""
+        # An infinite reward would count as the end of the support. The buffer refuses NaN.
+        rewards = th.where(rewards.isfinite(), rewards, nan)
         atoms = rewards + discounts * network.support  # (B, n_atoms)
         parts = network.parts
         return project(next_logits.softmax(dim=1), atoms, parts.v_min, parts.v_max)
@@ -85,10 +91,11 @@ class Rainbow(PERDQN):
     ``policy_kwargs=dict(dueling=False, noisy=False, n_atoms=1)``. They are described at
     ``sb3_per.algorithms.networks.Parts``.
 
-    With noisy layers, ``exploration_*`` has no effect: each action while transitions are collected
-    has noise of its own, and so has ``predict`` unless it is deterministic. With distributions,
-    discounted returns should lie between ``v_min`` and ``v_max``; ``train/support_edge`` is the
-    probability that targets give to the first and last atom.
+    With noisy layers, each action while transitions are collected has noise of its own, and so has
+    ``predict`` unless it is deterministic. Epsilon is then 0, unless you set ``exploration_*``;
+    without noisy layers, it is that of ``DQN``. With distributions, discounted returns should lie
+    between ``v_min`` and ``v_max``; ``train/support_edge`` is the probability that targets give to
+    the first and last atom.
 
     Priorities come from the Kullback-Leibler divergence of the target distribution from the
     current one, or from the TD errors if there is one atom.
@@ -112,6 +119,7 @@ class Rainbow(PERDQN):
     # Moving average over gradient steps, NaN before the first. It is updated in place, on the
     # device: a GPU is waited for once in each `train`.
     _support_edge: th.Tensor
+    _has_warned = False  # that the support is too narrow
 
     def __init__(
         self,
@@ -130,9 +138,9 @@ class Rainbow(PERDQN):
         optimize_memory_usage: bool = False,
         n_steps: int = 3,
         target_update_interval: int = 10_000,
-        exploration_fraction: float = 0.1,
-        exploration_initial_eps: float = 1.0,
-        exploration_final_eps: float = 0.05,
+        exploration_fraction: float | None = None,
+        exploration_initial_eps: float | None = None,
+        exploration_final_eps: float | None = None,
         max_grad_norm: float = 10,
         stats_window_size: int = 100,
         tensorboard_log: str | None = None,
@@ -166,10 +174,35 @@ class Rainbow(PERDQN):
         return self._loss.metrics
 
     def _setup_model(self) -> None:
-        super()._setup_model()
+        try:
+            super()._setup_model()
+        except ValueError as error:
+            if str(error).startswith("n_steps must be 1"):
+                raise ValueError(f"{error} (Rainbow's default is n_steps=3)") from error
+            raise
         self._support_edge = th.full((), nan, device=self.device)
-        if self.policy.parts.noisy:
-            self.exploration_schedule = ConstantSchedule(0.0)
+        if self._loss is DistributionLoss and self.loss_threshold is not None:
+            prioritization = self.replay_buffer_kwargs["prioritization"]
+            raise ValueError(
+                f"n_atoms must be 1 with {prioritization!r} priorities: they need a Huber loss, "
+                f"and would bias the gradient of another loss, got {self.q_net.n_atoms}"
+            )
+        self._set_epsilon()
+
+    def _set_epsilon(self) -> None:
+        """Use what the user has set; by default, 0 with noisy layers, and SB3's values without."""
+        is_noisy = self.policy.parts.noisy
+        defaults = {
+            "exploration_fraction": 0.1,
+            "exploration_initial_eps": 0.0 if is_noisy else 1.0,
+            "exploration_final_eps": 0.0 if is_noisy else 0.05,
+        }
+        for name, default in defaults.items():
+            if getattr(self, name) is None:
+                setattr(self, name, default)
+        self.exploration_schedule = LinearSchedule(
+            self.exploration_initial_eps, self.exploration_final_eps, self.exploration_fraction
+        )
 
     def weighted_loss(self, batch: PrioritizedReplayBufferSamples) -> tuple[th.Tensor, th.Tensor]:
         """
@@ -215,12 +248,22 @@ class Rainbow(PERDQN):
             return super()._log_prioritization(steps)
         # The divergence is the loss of a distribution, less the entropy of its target.
         super()._log_prioritization([step._replace(loss=step.td_error) for step in steps])
-        if steps:
-            self.logger.record("train/support_edge", self._support_edge.item())
+        edge = self._support_edge.item()
+        if not isnan(edge):
+            self.logger.record("train/support_edge", edge)
+        if edge > 0.2 and self._n_updates >= 1000 and not self._has_warned:
+            self._has_warned = True
+            parts = self.policy.parts
+            warnings.warn(
+                f"targets give a probability of {edge:.2f} to the first and last atom, so many "
+                f"discounted returns are outside of the support from {parts.v_min} to "
+                f"{parts.v_max}: set v_min and v_max in policy_kwargs, or scale the rewards",
+                stacklevel=2,
+            )
         return None
 
     def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "_support_edge"]
+        return [*super()._excluded_save_params(), "_support_edge", "_has_warned"]
 
 
 def project(probabilities: th.Tensor, values: th.Tensor, v_min: float, v_max: float) -> th.Tensor:
@@ -236,11 +279,34 @@ def project(probabilities: th.Tensor, values: th.Tensor, v_min: float, v_max: fl
     """
     n_atoms = values.shape[1]
     places = (values.clamp(v_min, v_max) - v_min) * ((n_atoms - 1) / (v_max - v_min))
-    atoms = th.arange(n_atoms, device=values.device).unsqueeze(1)  # (n_atoms, 1)
-    # A product with all shares instead of `scatter_add`, whose order of additions is random on a
-    # GPU.
+    places.clamp_(max=n_atoms - 1)  # rounding can pass the last atom, whose share would be negative
+    is_small = n_atoms <= MOST_IN_PRODUCT
+    return (multiplied if is_small and not values.is_cpu else added)(probabilities, places)
+
+
+def multiplied(probabilities: th.Tensor, places: th.Tensor) -> th.Tensor:
+    """
+    Return probabilities after they have moved to places among the atoms, (B, n_atoms).
+
+    :param places: From 0 to n_atoms - 1, (B, n_atoms).
+    """
+    atoms = th.arange(places.shape[1], device=places.device).unsqueeze(1)  # (n_atoms, 1)
     shares = (1 - (places.unsqueeze(1) - atoms).abs()).clamp_(min=0)  # (B, n_atoms, n_atoms)
-    return (shares @ probabilities.unsqueeze(2)).squeeze(2)
+    return (shares * probabilities.unsqueeze(1)).sum(dim=2)
+
+
+def added(probabilities: th.Tensor, places: th.Tensor) -> th.Tensor:
+    """Return the same as ``multiplied``, in a time that is linear in the number of atoms."""
+    lower = places.long().clamp_(0, places.shape[1] - 2)  # NaN becomes any atom
+    of_upper = (places - lower) * probabilities
+    moved = th.zeros_like(probabilities)
+    for atoms, shares in ((lower, probabilities - of_upper), (lower + 1, of_upper)):
+        if places.is_cpu:
+            moved.scatter_add_(1, atoms, shares)
+        else:  # there, `scatter_add_` adds in a random order
+            rows = th.arange(len(places), device=places.device).unsqueeze(1)  # (B, 1)
+            moved.index_put_((rows, atoms), shares, accumulate=True)
+    return moved
 
 
 def _of_actions(values: th.Tensor, actions: th.Tensor) -> th.Tensor:

@@ -6,6 +6,7 @@ import itertools
 import math
 import sys
 import threading
+import time
 
 import gymnasium as gym
 import numpy as np
@@ -23,12 +24,13 @@ from stable_baselines3.dqn.policies import DQNPolicy
 import sb3_per
 from sb3_per import PERDQN, Rainbow
 from sb3_per.algorithms.networks import (
+    CnnRainbowPolicy,
     ConvExtractor,
     NoisyLinear,
     RainbowNetwork,
     RainbowPolicy,
 )
-from sb3_per.algorithms.rainbow import project
+from sb3_per.algorithms.rainbow import multiplied, project
 
 PLAIN = {"n_atoms": 1, "dueling": False, "noisy": False}
 REPLAY = {"prioritization": "proportional", "alpha": 0.6, "beta": (0.4, 1.0), "uniform_share": 0.0}
@@ -85,7 +87,6 @@ class Frames(gym.Env):
         (Corridor, {}),
         (DictCorridor, {"n_envs": 3}),
         (Corridor, {"prioritization": "rank", "uniform_share": 0.5}),
-        (Corridor, {"prioritization": "lap", "n_envs": 2}),
     ],
 )
 def test_rainbow_trains_with_and_without_each_part(env, options, network):
@@ -158,6 +159,28 @@ def test_projection_is_that_of_a_loop_over_atoms():
 
     expected = reference_projection(probabilities.tolist(), values.tolist(), -2.0, 3.0)
     np.testing.assert_allclose(projected, expected, atol=1e-5)
+    places = (values.clamp(-2, 3) + 2) * 4
+    np.testing.assert_allclose(multiplied(probabilities, places), expected, atol=1e-5)
+
+
+def test_projection_is_never_negative():
+    """Rounding can put a value behind the last atom."""
+    probabilities, values = th.full((1, 51), 1 / 51), th.full((1, 51), 1e9)
+    for end in np.linspace(0.001, 7, 500):
+        assert (project(probabilities, values, -end, end) >= 0).all()
+
+
+def test_projection_takes_a_time_that_is_linear_in_the_atoms():
+    """601 atoms took 500 times as long as 51 with a product of (atoms, atoms)."""
+    times = []
+    for n_atoms in (51, 601):
+        probabilities, values = random_distributions(256, n_atoms), th.randn(256, n_atoms)
+        start = time.process_time()
+        for _ in range(5):
+            project(probabilities, values, -2.0, 3.0)
+        times.append(time.process_time() - start)
+
+    assert times[1] < 100 * times[0]
 
 
 @pytest.mark.parametrize(
@@ -421,11 +444,33 @@ def test_each_action_and_each_network_of_each_gradient_step_draws_its_own_noise(
     assert len(rows.unique(dim=0)) == len(rows)
 
 
-def test_epsilon_is_zero_with_noise_only():
-    for noisy, expected in ((True, 0.0), (False, 0.5)):
-        options = {"exploration_initial_eps": 0.5, "exploration_final_eps": 0.5}
-        model = rainbow(None, {"noisy": noisy}, **options).learn(30)
-        assert model.exploration_rate == expected
+class WithoutNoise(RainbowPolicy):
+    """A policy of the user's, which fixes an option."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **{**kwargs, "noisy": False})
+
+
+@pytest.mark.parametrize(
+    ("policy", "options", "expected"),
+    [
+        ("MlpPolicy", {}, (0.0, 0.0)),
+        ("MlpPolicy", {"exploration_initial_eps": 0.5}, (0.5, 0.0)),
+        ("MlpPolicy", {"exploration_initial_eps": 1.0, "exploration_final_eps": 0.1}, (1.0, 0.1)),
+        (WithoutNoise, {}, (1.0, 0.05)),
+        (WithoutNoise, {"exploration_final_eps": 0.3}, (1.0, 0.3)),
+    ],
+)
+def test_epsilon_is_zero_with_noise_unless_it_is_set(policy, options, expected, tmp_path):
+    model = Rainbow(policy, Corridor(), buffer_size=100, device="cpu", **options)
+
+    model.save(tmp_path / "model")
+    loaded = Rainbow.load(tmp_path / "model", device="cpu")
+    for each in (model, loaded):
+        assert (each.exploration_schedule(1.0), each.exploration_schedule(0.0)) == expected
+    assert model.learn(30).exploration_rate == expected[1]
+    other = Rainbow.load(tmp_path / "model", device="cpu", exploration_final_eps=0.7)
+    assert other.exploration_schedule(0.0) == 0.7
 
 
 def test_support_edge_is_the_probability_that_targets_give_to_the_ends():
@@ -437,6 +482,55 @@ def test_support_edge_is_the_probability_that_targets_give_to_the_ends():
 
     assert wide.logger.name_to_value["train/support_edge"] < 0.05
     assert narrow.logger.name_to_value["train/support_edge"] > 0.9
+
+
+def test_support_that_is_too_narrow_is_warned_of_once():
+    model = rainbow(None, {"v_min": -0.001, "v_max": 0.001}).learn(60)
+    model._n_updates = 998
+    model.train(1, 8)
+
+    with pytest.warns(UserWarning, match=r"outside of the support from -0.001 to 0.001"):
+        model.train(1, 8)
+    model.train(1, 8)  # warnings are errors
+
+
+@pytest.mark.parametrize("n_atoms", [1, 51])
+@pytest.mark.parametrize("reward", [math.inf, -math.inf, math.nan])
+def test_rewards_that_are_not_finite_are_refused(reward, n_atoms):
+    model = filled({"n_atoms": n_atoms}, n_steps=1)
+    model.replay_buffer.rewards[:50] = reward
+    before = copy.deepcopy(model.policy.state_dict())
+
+    with pytest.raises(ValueError, match="rewards or observations in it are not finite"):
+        model.train(1, 32)
+
+    assert all(th.equal(before[name], now) for name, now in model.policy.state_dict().items())
+
+
+def test_lap_is_refused_with_distributions_and_trains_without():
+    lap = {"replay_buffer_kwargs": {"prioritization": "lap"}}
+    with pytest.raises(ValueError, match=r"n_atoms must be 1 with 'lap' priorities.* got 51"):
+        rainbow(**lap)
+
+    assert rainbow(None, {"n_atoms": 1}, **lap).learn(60)._n_updates > 0
+
+
+@pytest.mark.parametrize("network", [{}, {"noisy": False}, {"n_atoms": 1}, PLAIN])
+def test_rainbow_trains_with_autocast_for_a_part_of_the_training(network):
+    model = filled(network)
+    model.train(2, 8)
+    with th.autocast("cpu", th.bfloat16):
+        model.train(2, 8)
+        batch = model.replay_buffer.sample(8)
+        loss, td_errors = model.weighted_loss(batch)
+        targets = model.td_targets(batch)
+        model.replay_buffer.update_priorities(batch.slots, td_errors)
+        model.predict(np.zeros((2, 2), np.float32))
+    model.train(2, 8)
+
+    assert {loss.dtype, td_errors.dtype, targets.dtype} == {th.float32}
+    if model.q_net.n_atoms > 1:  # the projection moves probabilities, and loses none
+        th.testing.assert_close(targets.sum(dim=1), th.ones(8))
 
 
 def test_logged_loss_is_the_mean_divergence():
@@ -509,6 +603,48 @@ def test_resumed_run_with_noise_is_bit_by_bit_the_same(n_envs, tmp_path):
 def test_options_out_of_their_range_are_refused(network, message):
     with pytest.raises(ValueError, match=message):
         rainbow(None, network)
+
+
+def test_misspelled_part_names_the_nearest_one():
+    with pytest.raises(ValueError, match=r"no option 'n_atom': did you mean 'n_atoms'\?"):
+        rainbow(None, {"n_atom": 51})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {
+            "optimize_memory_usage": True,
+            "replay_buffer_kwargs": {"handle_timeout_termination": False},
+        },
+        {
+            "env": BitFlippingEnv(n_bits=3),
+            "replay_buffer_class": sb3_per.PrioritizedHerReplayBuffer,
+        },
+    ],
+)
+def test_default_n_steps_is_named_where_it_does_not_fit(options):
+    with pytest.raises(ValueError, match=r"n_steps must be 1.* got 3.*Rainbow's default"):
+        rainbow(**options)
+
+
+@pytest.mark.parametrize(
+    ("network", "net_arch"),
+    [
+        ({}, [512]),
+        ({"net_arch": [32]}, [32]),
+        ({"features_extractor_kwargs": {"features_dim": 64}}, [64]),
+        ({"features_extractor_kwargs": {"features_dim": 64}, "net_arch": [32]}, [64, 32]),
+    ],
+)
+def test_features_dim_is_a_first_layer_as_in_dqns_network(network, net_arch, tmp_path):
+    model = Rainbow("CnnPolicy", make_vec_env(Frames), policy_kwargs=network, buffer_size=10)
+
+    assert model.q_net.net_arch == net_arch
+    model.save(tmp_path / "model")
+    assert Rainbow.load(tmp_path / "model", model.get_env()).q_net.net_arch == net_arch
+    model.policy.save(tmp_path / "policy")
+    assert CnnRainbowPolicy.load(tmp_path / "policy").q_net.net_arch == net_arch
 
 
 def test_part_outside_of_policy_kwargs_is_refused_with_its_place():

@@ -65,7 +65,7 @@ def test_bad_options_are_refused_by_name(name, options):
 
 
 BAD_BETAS = [1.01, np.nan, "0.4", None, (0.4,), (0.4, 1.1), (0.4, 1, 0), ["0.4", 1], {"first": 0.4}]
-BAD_BETAS += [lambda remaining: 2.0]
+BAD_BETAS += [lambda remaining: 2.0, (1.0, 0.4), (0.5, 0.4, 100)]
 
 
 @pytest.mark.parametrize("beta", BAD_BETAS)
@@ -93,10 +93,10 @@ def test_setting_a_bad_beta_changes_nothing(beta):
     [
         (0.5, [0.5, 0.5, 0.5], [0.5, 0.5]),
         ((0.4, 1.0), [0.4, 0.55, 1.0], [0.4, 0.4]),
-        ([0.8, 0.2], [0.8, 0.65, 0.2], [0.8, 0.8]),
+        ([0.2, 0.8], [0.2, 0.35, 0.8], [0.2, 0.2]),
         ((0.4, 1.0, 100), [0.4, 0.4, 0.4], [0.7, 1.0]),  # of the steps alone
         (np.array([0.4, 1.0, 100]), [0.4, 0.4, 0.4], [0.7, 1.0]),
-        (UserList([0.8, 0.2]), [0.8, 0.65, 0.2], [0.8, 0.8]),  # such as Hydra's ListConfig
+        (UserList([0.2, 0.8]), [0.2, 0.35, 0.8], [0.2, 0.2]),  # such as Hydra's ListConfig
         (lambda remaining: remaining**2, [1.0, 0.5625, 0.0], [1.0, 1.0]),
     ],
 )
