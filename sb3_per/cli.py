@@ -49,7 +49,6 @@ _OUR_COMMANDS = {
         "compare algorithms over environments and seeds",
         "sb3_per.compare.command",
         "main",
-        _PLOTS,
     ),
     "configs": Command("print the folder of our YAML files", "sb3_per.cli", "configs", ()),
 }

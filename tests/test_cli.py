@@ -67,7 +67,8 @@ def test_help_lists_every_command_in_80_columns(capsys):
 
 
 @pytest.mark.parametrize(
-    ("command", "missing", "extra"), [("enjoy", "rl_zoo3", "zoo"), ("compare", "scipy", "plots")]
+    ("command", "missing", "extra"),
+    [("enjoy", "rl_zoo3", "zoo"), ("all_plots", "seaborn", "plots")],
 )
 def test_missing_package_is_named_with_its_extra(command, missing, extra, monkeypatch):
     find = cli.importlib.util.find_spec

@@ -27,7 +27,7 @@ def main() -> None:
     except ValidationError as error:
         lines = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
         raise SystemExit("\n".join(["sb3-per compare: the suite is not valid", *lines])) from error
-    except (ValueError, OSError, yaml.YAMLError, gym.error.Error) as error:
+    except (ValueError, OSError, ImportError, yaml.YAMLError, gym.error.Error) as error:
         raise SystemExit(f"sb3-per compare: {error}") from error
     except KeyboardInterrupt:
         raise SystemExit("interrupted; the same command continues with the rest") from None
@@ -106,7 +106,9 @@ def _suite(arguments: argparse.Namespace) -> Suite:
         return suite.model_copy(update={"seeds": arguments.seeds}) if arguments.seeds else suite
     if not (arguments.env and arguments.algos):
         raise ValueError("name a suite, or --env and --algos")
-    return from_options(arguments.env, arguments.algos, arguments.steps, arguments.seeds or 5)
+    suite = from_options(arguments.env, arguments.algos, arguments.steps, arguments.seeds or 5)
+    sys.stdout.write(f"{suite.about}\n")
+    return suite
 
 
 def _ray_options(arguments: argparse.Namespace) -> RayOptions | None:
@@ -122,9 +124,12 @@ def _ray_options(arguments: argparse.Namespace) -> RayOptions | None:
 
 
 def _report(arguments: argparse.Namespace) -> None:
-    # They import SciPy and Matplotlib, for which `run` would wait.
-    from sb3_per.compare import report
     from sb3_per.compare.results import PACKED, read
+
+    try:
+        from sb3_per.compare import report  # it needs SciPy and Matplotlib, and `run` does not
+    except ImportError as error:
+        raise ValueError(f"report needs the package {error.name}: {install('plots')}") from error
 
     name = arguments.results.name
     folder = Path("runs", name.removesuffix(PACKED)) if name.endswith(PACKED) else arguments.results

@@ -85,6 +85,8 @@ def read(path: Path) -> Results:
     """Read a run folder, or a packed file of ``benchmarks/results``."""
     if path.name.endswith(PACKED):
         return _unpacked(path)
+    if not (path / SUITE).is_file():
+        raise ValueError(f"report needs a run folder or packed results, got {path}")
     suite = load(path / SUITE)
     found = [(run, read_result(path, run)) for run in runs_of(suite)]
     finished = [(run, result) for run, result in found if result is not None]

@@ -1,6 +1,7 @@
 """A suite: the variants, environments and seeds of a comparison, as data that pydantic checks."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -8,6 +9,7 @@ from typing import Annotated, Any, NamedTuple
 import gymnasium as gym
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, StringConstraints, model_validator
+from stable_baselines3.common.preprocessing import is_image_space
 
 from sb3_per import options, zoo
 from sb3_per._utils import require_one_of
@@ -225,35 +227,58 @@ def from_options(environment: str, algorithms: Sequence[str], steps: int, seeds:
     """
     Return a suite of algorithms in one environment; the first algorithm is the baseline.
 
-    Hyperparameters are RL-Zoo's for the first algorithm (or for the one that it extends), if RL-Zoo
-    has any for this environment.
+    All have the same hyperparameters, which ``about`` names: a section of RL-Zoo's file for the
+    first algorithm (or for the one that it extends) or of our files, else SB3's defaults. Learning
+    starts after a tenth of the steps at the latest.
 
     :param algorithms: RL-Zoo's names. ``per_dqn:paper`` takes the settings ``PAPER`` of
         ``sb3_per.options`` instead of the algorithm's defaults.
     """
+    if steps % N_EVALUATIONS:
+        raise ValueError(f"--steps must be a multiple of {N_EVALUATIONS}, got {steps}")
     variants = dict(map(_variant, algorithms))
     baseline = next(iter(variants))
-    base = variants[baseline]["algorithm"]
     env = gym.make(environment)
     env.close()
-    name = gym_id(environment)
-    section = sections_of(zoo.BASES.get(base, base)).get(name)
+    spec: Any = env.spec  # with the newest version, if the user has named none
+    module = environment.rpartition(":")[0]
+    about, values = _shared_values(env, variants[baseline]["algorithm"])
+    if values.get("learning_starts", 0) > steps // 10:
+        values["learning_starts"] = steps // 10
+        about += f"; learning starts after {steps // 10:,} steps"
     return Suite.model_validate(
         {
-            "name": "_".join([name.replace("/", "-"), *variants]),
+            "name": "_".join([spec.id.replace("/", "-"), *variants]),
+            "about": f"Hyperparameters: {about}.",
             "seeds": seeds,
             "baseline": baseline,
             "environments": {
-                environment: {
+                f"{module}:{spec.id}" if module else spec.id: {
                     "steps": steps,
                     "evaluation": {"every": steps // N_EVALUATIONS, "episodes": 10},
-                    "threshold": env.spec.reward_threshold if env.spec else None,
-                    "hyperparameters": section or {"policy": _policy_for(env.observation_space)},
+                    "threshold": spec.reward_threshold,
+                    "hyperparameters": values,
                 }
             },
             "variants": variants,
         }
     )
+
+
+def _shared_values(env: gym.Env[Any, Any], algorithm: str) -> tuple[str, dict[str, Any]]:
+    """Return hyperparameters that fit an environment and any algorithm, and where they are from."""
+    spec: Any = env.spec
+    family = re.split("[-/]", spec.id)[0]
+    is_atari = "AtariEnv" in str(spec.entry_point)
+    base = zoo.BASES.get(algorithm, algorithm)
+    for file in (base, f"per_{base}"):
+        sections = sections_of(file)
+        related = (name for name in sections if re.match(f"{family}[-/]", name))
+        name = spec.id if spec.id in sections else "atari" if is_atari else next(related, None)
+        if name is not None:
+            return f"the section {name} of {file}.yml", dict(sections[name])
+    policy = _policy_for(env.observation_space)
+    return f"SB3's defaults with {policy}, since no section of {base}.yml fits", {"policy": policy}
 
 
 def _variant(text: str) -> tuple[str, dict[str, Any]]:
@@ -269,7 +294,7 @@ def _variant(text: str) -> tuple[str, dict[str, Any]]:
 def _policy_for(space: gym.Space[Any]) -> str:
     if isinstance(space, gym.spaces.Dict):
         return "MultiInputPolicy"
-    return "CnnPolicy" if space.shape is not None and len(space.shape) == 3 else "MlpPolicy"
+    return "CnnPolicy" if is_image_space(space) else "MlpPolicy"
 
 
 def gym_id(environment: str) -> str:

@@ -1,6 +1,7 @@
 """Training of one run: RL-Zoo trains and evaluates it, and its result is written."""
 
 import argparse
+import difflib
 import importlib
 import json
 import platform
@@ -22,7 +23,6 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.utils import set_random_seed
 
 from sb3_per import zoo
-from sb3_per._utils import require_one_of
 from sb3_per.compare.results import OUTPUT, RESULT, Result, run_folder, write_file
 from sb3_per.compare.suite import Run, gym_id
 
@@ -97,7 +97,10 @@ def manager_of(run: Run, folder: Path, device: str) -> Any:
         importlib.import_module(module)  # it registers the environment
     settings, place, environment = run.settings, run_folder(folder, run), gym_id(run.environment)
     gym.spec(environment)  # RL-Zoo's own error names neither what is missing nor why
-    require_one_of("algorithm", settings["algorithm"], (*ALGOS,))
+    if settings["algorithm"] not in ALGOS:
+        nearest = difflib.get_close_matches(settings["algorithm"], ALGOS, n=1, cutoff=0.0)
+        rule = f"there is no algorithm {settings['algorithm']!r}"
+        raise ValueError(f"{rule}: did you mean {nearest[0]!r}?")
     values = settings["hyperparameters"] | {"n_timesteps": settings["steps"]}
     config = place / "hyperparameters.yml"
     config.write_text(yaml.safe_dump({environment: values}), encoding="utf-8")
