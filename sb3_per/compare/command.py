@@ -55,6 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--steps", type=int, default=100_000, help="its steps, a multiple of 20 (default: 100000)"
     )
+    run.add_argument("--cpu-budget", help="CPU time of its runs, such as 90s or 10m, not --steps")
     run.add_argument("--seeds", type=int, help="number of seeds (default: the suite's, or 5)")
     run.add_argument("--jobs", type=int, help="runs at a time (default: 1; with Ray no limit)")
     run.add_argument("--out", type=Path, help="run folder (default: runs/NAME)")
@@ -106,7 +107,8 @@ def _suite(arguments: argparse.Namespace) -> Suite:
         return suite.model_copy(update={"seeds": arguments.seeds}) if arguments.seeds else suite
     if not (arguments.env and arguments.algos):
         raise ValueError("name a suite, or --env and --algos")
-    suite = from_options(arguments.env, arguments.algos, arguments.steps, arguments.seeds or 5)
+    seeds, budget = arguments.seeds or 5, arguments.cpu_budget
+    suite = from_options(arguments.env, arguments.algos, arguments.steps, seeds, budget)
     sys.stdout.write(f"{suite.about}\n")
     return suite
 

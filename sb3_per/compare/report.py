@@ -52,6 +52,7 @@ _NOTES = f"""\
 - *less*: difference from the baseline. Intervals are not corrected for their number.
 - *reached*: runs with an evaluation at the threshold or above. The median counts other runs as
   longer than the training.
+- With a budget, steps to the threshold are CPU seconds.
 - *steps/s*: training steps per CPU second, without evaluations; median.
 - Figure: interquartile means over the seeds, with 95 % intervals for up to {MOST_BANDS} variants;
   thin lines are single runs of fewer than {LEAST_RUNS} seeds. Dotted: the threshold, and a random
@@ -211,7 +212,7 @@ def _pace(environment: Environment, runs: pd.DataFrame) -> dict[str, object]:
         reached = np.sort(runs["steps_to_threshold"])
         # All runs have the same length, so this is the estimate of Kaplan and Meier (1958).
         median = reached[(len(reached) + 1) // 2 - 1]
-        beyond = f"> {environment.steps:,}"
+        beyond = f"> {environment.budget or environment.steps:,}"
         pace["reached"] = f"{np.isfinite(reached).sum()} of {len(reached)}"
         pace["steps to threshold"] = beyond if math.isinf(median) else f"{median:,.0f}"
     return pace
@@ -279,7 +280,9 @@ def write_figure(
                 draw_curves(panel, results, (variant, name), style, len(shown) <= MOST_BANDS)
             _dress(panel, title, suite.environments[name], 5 - n_columns)
         add_legend(figure, panels[0])
-        figure.supxlabel("environment steps", fontsize="medium")
+        has_budget = any(suite.environments[name].budget for name in titles)
+        label = "CPU seconds of training" if has_budget else "environment steps"
+        figure.supxlabel(label, fontsize="medium")
         figure.supylabel("mean return", fontsize="medium")
         save_figure(figure, file)
 
@@ -357,7 +360,7 @@ def _dress(panel: Any, title: str, environment: Environment, n_ticks: int) -> No
             panel.axhline(value, color=GREY, linewidth=0.8, linestyle=":", zorder=0)
     panel.set_ylim(limits)  # a threshold far away would press the curves flat
     panel.set_title(title, loc="left", fontweight="bold")
-    panel.set_xlim(0, environment.steps)
+    panel.set_xlim(0, environment.budget or environment.steps)
     panel.xaxis.set_major_formatter(EngFormatter(sep=""))
     panel.locator_params(axis="y", nbins=4)
     panel.locator_params(axis="x", nbins=n_ticks)  # more would touch each other

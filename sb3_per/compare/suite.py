@@ -8,7 +8,15 @@ from typing import Annotated, Any, NamedTuple
 
 import gymnasium as gym
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, StringConstraints, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PositiveInt,
+    StringConstraints,
+    model_validator,
+)
 from stable_baselines3.common.preprocessing import is_image_space
 
 from sb3_per import options, zoo
@@ -19,6 +27,18 @@ N_EVALUATIONS = 20  # of a run that the command line describes
 # Of ``sb3_per.options``, where their names have capitals.
 NAMED_SETTINGS = ("paper", "rainbow", "half_uniform", "full_correction", "lap")
 FolderName = Annotated[str, StringConstraints(pattern=r"^\w[\w.+-]*$")]
+
+
+def _as_seconds(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    found = re.fullmatch(r"(\d+)([smh])", value)
+    if found is None:
+        raise ValueError(f"a time must be like 90s, 10m or 2h, got {value!r}")
+    return int(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
+
+
+Seconds = Annotated[PositiveInt, BeforeValidator(_as_seconds)]
 
 
 class Section(BaseModel):
@@ -54,11 +74,13 @@ class Environment(Section):
     The settings that all variants share in one environment.
 
     ``rl_zoo_section`` fills in the hyperparameters of a section of ``rl_zoo_file``, a YAML file of
-    RL-Zoo or one of ours.
+    RL-Zoo or one of ours. With a ``budget``, a run ends after that CPU time instead of ``steps``;
+    it has as many evaluations, at equal times, and its schedules follow the time.
     """
 
     steps: PositiveInt  # of training, in a run
     evaluation: Evaluation
+    budget: Seconds | None = None  # CPU time of a run's training, without evaluations
     score: Score | None = None  # needed only if a suite has several environments
     threshold: float | None = None  # the report says when runs reach this return
     hyperparameters: dict[str, Any] = {}  # under RL-Zoo's names
@@ -176,6 +198,8 @@ def _settings(suite: Suite, name: str, environment: str, seed: int) -> dict[str,
         "hyperparameters": hyperparameters(shared, variant),
         "seed": seed,
     }
+    if shared.budget is not None:
+        settings["budget"] = shared.budget
     return dict(json.loads(json.dumps(settings)))
 
 
@@ -223,7 +247,9 @@ def as_yaml(suite: Suite) -> str:
     return str(yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
 
 
-def from_options(environment: str, algorithms: Sequence[str], steps: int, seeds: int) -> Suite:
+def from_options(
+    environment: str, algorithms: Sequence[str], steps: int, seeds: int, budget: str | None = None
+) -> Suite:
     """
     Return a suite of algorithms in one environment; the first algorithm is the baseline.
 
@@ -233,6 +259,7 @@ def from_options(environment: str, algorithms: Sequence[str], steps: int, seeds:
 
     :param algorithms: RL-Zoo's names. ``per_dqn:paper`` takes the settings ``PAPER`` of
         ``sb3_per.options`` instead of the algorithm's defaults.
+    :param budget: CPU time of each run, such as 10m, instead of the steps.
     """
     if steps % N_EVALUATIONS:
         raise ValueError(f"--steps must be a multiple of {N_EVALUATIONS}, got {steps}")
@@ -256,6 +283,7 @@ def from_options(environment: str, algorithms: Sequence[str], steps: int, seeds:
                 f"{module}:{spec.id}" if module else spec.id: {
                     "steps": steps,
                     "evaluation": {"every": steps // N_EVALUATIONS, "episodes": 10},
+                    "budget": budget,
                     "threshold": spec.reward_threshold,
                     "hyperparameters": values,
                 }

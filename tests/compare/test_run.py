@@ -11,10 +11,12 @@ import pytest
 from filelock import FileLock
 from interrupted import INTERRUPTIONS, check_interrupted_command
 from small_suite import ENVIRONMENT, LONG, of_environment, suite
+from stable_baselines3 import DQN
 
 from sb3_per import zoo
 from sb3_per.compare import command
-from sb3_per.compare.results import OUTPUT, RESULT, read, read_result, run_folder
+from sb3_per.compare.report import write
+from sb3_per.compare.results import OUTPUT, RESULT, curve, read, read_result, run_folder
 from sb3_per.compare.run import check, make_runs, run_locally
 from sb3_per.compare.suite import Suite, as_yaml, from_options, runs_of
 from sb3_per.compare.training import manager_of
@@ -235,6 +237,25 @@ def test_one_evaluation_at_the_end_suffices(tmp_path):
     assert make_runs(Suite.model_validate({**once, "seeds": 1}), tmp_path, 2, "cpu") == []
 
     assert [result["steps"] for _, result in read(tmp_path).finished] == [[90], [90]]
+
+
+def test_budget_ends_runs_after_equal_cpu_time(tmp_path):
+    declared = of_environment(budget="3s")
+    hyperparameters = declared["environments"][ENVIRONMENT]["hyperparameters"]
+    hyperparameters |= {"exploration_fraction": 1.0, "learning_rate": "lin_0.001"}
+    declared["variants"]["slow"] = {"algorithm": "dqn", "overrides": {"gradient_steps": 8}}
+
+    assert make_runs(Suite.model_validate({**declared, "seeds": 1}), tmp_path, 1, "cpu") == []
+
+    finished = {run.variant: (run, result) for run, result in read(tmp_path).finished}
+    assert finished["slow"][1]["trained"] < finished["dqn"][1]["trained"]
+    for run, result in finished.values():
+        assert len(result["returns"]) == 3
+        assert 3 <= result["seconds"]["training_cpu"] < 4
+        assert curve(run, result)[0].tolist() == [1, 2, 3]
+        model = DQN.load(run_folder(tmp_path, run) / "sb3_per-BlindCliffwalk-v0.zip")
+        assert model._current_progress_remaining < 0.1
+    write(read(tmp_path), tmp_path / "report")
 
 
 def test_greedy_evaluations_do_not_explore(tmp_path):

@@ -123,11 +123,19 @@ def test_wrong_suites_are_refused(changes, message):
         ({"score": {"random": 1.0, "solved": 1.0}}, "solved must be above random"),
         ({"rl_zoo_section": "NoSuchTask"}, "must be in dqn.yml"),
         ({"hyperparameters": {"policy": "MlpPolicy", "n_envs": 4}}, "n_envs must divide"),
+        ({"budget": "10 minutes"}, "a time must be like 90s, 10m or 2h"),
     ],
 )
 def test_wrong_environments_are_refused(changes, message):
     with pytest.raises(ValidationError, match=message):
         Suite.model_validate(of_environment(**changes))
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("10m", 600), ("2h", 7200), (5, 5)])
+def test_budget_is_a_time(text, seconds):
+    (environment,) = Suite.model_validate(of_environment(budget=text)).environments.values()
+
+    assert environment.budget == seconds
 
 
 def test_several_environments_need_scores():
