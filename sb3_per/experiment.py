@@ -70,6 +70,20 @@ class Experiment(ExperimentManager):
         self.seed = self.args.seed = seeds[found[0]]
         self.continue_training = True
 
+    def setup_experiment(self) -> tuple[BaseAlgorithm, dict[str, Any]] | None:
+        """Prepare as RL-Zoo does; a search keeps the section's ``policy_kwargs``."""
+        made = super().setup_experiment()
+        self._hyperparams = _Merging(self._hyperparams)
+        return made
+
+    def load_trial(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Return the hyperparameters of a trial, with the section's ``policy_kwargs``."""
+        found = super().load_trial(*args, **kwargs)
+        self.trial_id = None
+        section = self.read_hyperparameters()[0].get("policy_kwargs", {})
+        # A section has text or a dict, and RL-Zoo evaluates text.
+        return {**found, "policy_kwargs": f"{{**{section}, **{found.get('policy_kwargs', {})}}}"}
+
     def create_callbacks(self) -> None:
         """Create RL-Zoo's callbacks, and one for checkpoints."""
         super().create_callbacks()  # type: ignore[no-untyped-call]  # RL-Zoo leaves it untyped
@@ -103,6 +117,17 @@ class Experiment(ExperimentManager):
             learn = partial(model.learn, reset_num_timesteps=False)
             model = SimpleNamespace(learn=learn, env=model.env)  # type: ignore[assignment]  # all that RL-Zoo takes of it
         super().learn(model)
+
+
+class _Merging(dict[str, Any]):
+    """Hyperparameters whose copies merge ``policy_kwargs`` when RL-Zoo adds those of a trial."""
+
+    def copy(self) -> "_Merging":
+        return _Merging(self)
+
+    def update(self, other: Any) -> None:  # type: ignore[override]  # RL-Zoo's only call
+        both = [values.get("policy_kwargs") or {} for values in (self, other)]
+        super().update({**other, "policy_kwargs": {**both[0], **both[1]}})
 
 
 def _seed_of(folder: Path) -> int:
