@@ -4,6 +4,7 @@ import argparse
 import difflib
 import importlib
 import json
+import math
 import platform
 import time
 import traceback
@@ -87,6 +88,7 @@ def _trained(run: Run, folder: Path, device: str) -> Result:
             "training_wall": wall - evaluating[0],
             "training_cpu": cpu - evaluating[1],
         },
+        "support_edge": _support_edge(model),
         "versions": _versions()
         | {"device": _device_name(model.device), "platform": platform.platform()},
     }
@@ -185,6 +187,11 @@ class _Budget(BaseCallback):
 def _now() -> np.ndarray:
     """Return the seconds on the wall and of this process's computing, shape (2,)."""
     return np.array([time.perf_counter(), time.process_time()])
+
+
+def _support_edge(model: Any) -> float | None:
+    edge = float(getattr(model, "_support_edge", math.nan))  # Rainbow's
+    return None if math.isnan(edge) else edge
 
 
 def _device_name(device: th.device) -> str:

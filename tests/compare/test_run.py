@@ -183,6 +183,9 @@ def test_algorithms_can_be_compared_in_each_family(environment, package, tmp_pat
     made = Suite.model_validate({**made.model_dump(), "environments": {environment: shared}})
 
     assert make_runs(made, tmp_path, 1, "cpu") == []
+    edges = {run.variant: result["support_edge"] for run, result in read(tmp_path).finished}
+    assert edges["dqn"] is None
+    assert 0 <= edges["rainbow"] <= 1
 
 
 def test_missing_environment_is_named(tmp_path, monkeypatch):
