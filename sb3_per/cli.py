@@ -26,7 +26,7 @@ class Command(NamedTuple):
 EXTRAS = {"zoo": ("rl_zoo3", "pandas", "requests"), "plots": ("seaborn", "matplotlib", "scipy")}
 _PLOTS = ("zoo", "plots")
 _RL_ZOO_COMMANDS = {
-    "train": Command("train an agent, or search hyperparameters", "rl_zoo3.train", "train"),
+    "train": Command("train an agent, or search hyperparameters", "sb3_per.experiment", "train"),
     "enjoy": Command("watch or evaluate a trained agent", "rl_zoo3.enjoy", "enjoy"),
     "plot_train": Command(
         "plot returns during training", "rl_zoo3.plots.plot_train", "plot_train", _PLOTS
@@ -49,7 +49,6 @@ _OUR_COMMANDS = {
         "compare algorithms over environments and seeds",
         "sb3_per.compare.command",
         "main",
-        _PLOTS,
     ),
     "configs": Command("print the folder of our YAML files", "sb3_per.cli", "configs", ()),
 }

@@ -147,7 +147,7 @@ def sampler_of(algorithm: str) -> Sampler:
     ) -> dict[str, Any]:
         searched: Any = _WithoutTau(trial) if base == "crossq" else trial
         of_base = sample_base(searched, n_actions, n_envs, additional_args)
-        if algorithm == "rainbow":  # RL-Zoo replaces the YAML file's `policy_kwargs`
+        if algorithm == "rainbow":
             trial.suggest_categorical("noisy", [False, True])
             trial.suggest_float("v_max", 1.0, 1000.0, log=True)
         _suggest_options(trial, algorithm, additional_args.get("her_kwargs", {}))

@@ -9,8 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from processes import wait_until
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import VecNormalize
 
-from sb3_per import cli, zoo
+from sb3_per import cli, latest_checkpoint, load_checkpoint, zoo
 
 TRAINED = ("--algo", "per_dqn", "--env", "CartPole-v1", "--device", "cpu")
 RUN = Path("logs", "per_dqn", "CartPole-v1_1")
@@ -64,7 +67,8 @@ def test_help_lists_every_command_in_80_columns(capsys):
 
 
 @pytest.mark.parametrize(
-    ("command", "missing", "extra"), [("enjoy", "rl_zoo3", "zoo"), ("compare", "scipy", "plots")]
+    ("command", "missing", "extra"),
+    [("enjoy", "rl_zoo3", "zoo"), ("all_plots", "seaborn", "plots")],
 )
 def test_missing_package_is_named_with_its_extra(command, missing, extra, monkeypatch):
     find = cli.importlib.util.find_spec
@@ -171,6 +175,50 @@ def test_best_model_continues_with_options_of_the_command_line(
     assert "Loading pretrained agent\nLoading replay buffer" in capsys.readouterr().out
     kept = used_configuration(RUN.with_name("CartPole-v1_2"))
     assert kept["replay_buffer_kwargs"] == {"beta": 0.7}
+
+
+@pytest.mark.filterwarnings("ignore")  # RL-Zoo's own
+def test_killed_training_is_resumed(tmp_path, monkeypatch, run_here, capsys):
+    run = ("-n", 2000, "--save-freq", 300, "--eval-freq", 350, "-f", "logs")
+    options = ("-params", "normalize:True", "n_envs:2", "train_freq:4", "learning_starts:100")
+    command = ("train", *TRAINED, *run, "--seed", 3, *options)
+    folder = tmp_path / RUN
+    with start(tmp_path, *command) as killed:
+        wait_until(lambda: len([*folder.glob("*.ckpt")]) == 2 or killed.poll() is not None)
+        killed.kill()
+    resumed_from = int(latest_checkpoint(folder).name.split("_")[2])
+    n_episodes = len((folder / "0.monitor.csv").read_text().splitlines())
+
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match="there is no checkpoint in"):
+        run_here(*command, "--seed", 4, "--resume")
+    run_here(*command, "--resume")
+
+    assert f"Resuming from {RUN}/rl_model_{resumed_from}_steps" in capsys.readouterr().out
+    assert 600 <= resumed_from < 2000
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+    checkpoint = latest_checkpoint(folder)
+    env = VecNormalize(make_vec_env("CartPole-v1", 2))
+    model = load_checkpoint(checkpoint, env)
+    assert model.num_timesteps == len(model.replay_buffer) == model._total_timesteps == 2000
+    assert model.seed == 3
+    assert env.obs_rms.count > 2000
+    evaluated = np.load(folder / "evaluations.npz")["timesteps"]
+    assert evaluated.tolist() == [350, 700, 1050, 1400, 1750]
+    assert len((folder / "0.monitor.csv").read_text().splitlines()) > n_episodes
+    assert len([*folder.glob("*.ckpt")]) == 2
+    assert len([*folder.glob("rl_model_*.zip")]) == 6  # RL-Zoo's, for `enjoy`
+
+
+@pytest.mark.filterwarnings("ignore")  # RL-Zoo's own
+def test_agent_without_a_buffer_continues_with_a_note(tmp_path, monkeypatch, run_here, capsys):
+    monkeypatch.chdir(tmp_path)
+    run = ("train", *TRAINED, "-n", 20, "--eval-freq", -1)
+    run_here(*run)
+
+    run_here(*run, "-i", RUN / "CartPole-v1.zip")
+
+    assert "No replay_buffer.pkl: the buffer is empty" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ import rl_zoo3
 import rl_zoo3.enjoy
 import rl_zoo3.train
 import yaml
-from rl_zoo3 import hyperparams_opt
+from rl_zoo3 import exp_manager, hyperparams_opt
 from rl_zoo3.exp_manager import ExperimentManager
 from stable_baselines3 import HerReplayBuffer
 from stable_baselines3.common.envs import BitFlippingEnv
@@ -24,9 +24,12 @@ import benchmarks.environments  # noqa: F401  # it registers BitFlipping
 from examples import cartpole
 from sb3_per import PAPER, PERDQN, PrioritizedHerReplayBuffer, PrioritizedReplayBuffer, cli, zoo
 from sb3_per.algorithms import ALGORITHMS
+from sb3_per.experiment import Experiment
 
 PATHS = {path.stem: path for path in zoo.config_folder().glob("*.yml")}
 FILES = {name: yaml.safe_load(path.read_text()) for name, path in PATHS.items()}
+# Options of a policy that a search chooses.
+SEARCHED = ("net_arch", "noisy", "v_min", "v_max")
 SECTIONS = [(name, section) for name, sections in FILES.items() for section in sections]
 TUNED = [
     (name, section)
@@ -50,14 +53,14 @@ def environment_of(name):
     return "CartPole-v1" if name in DISCRETE else "Pendulum-v1"
 
 
-def experiment(tmp_path, env_id, *, algorithm="per_dqn", **options):
+def experiment(tmp_path, env_id, *, algorithm="per_dqn", kind=ExperimentManager, **options):
     """RL-Zoo's manager of one run, with a buffer that fits into a test."""
     options.setdefault("config", str(zoo.config_file("per_dqn")))
     options.setdefault("hyperparams", {"learning_starts": 0, "buffer_size": 1000})
     # RL-Zoo writes the run's arguments into its folder.
     arguments = argparse.Namespace(env_kwargs=None)
     options = {"eval_freq": -1, "log_interval": -1, "device": "cpu", **options}
-    return ExperimentManager(arguments, algorithm, env_id, str(tmp_path), **options)
+    return kind(arguments, algorithm, env_id, str(tmp_path), **options)
 
 
 def trained(manager):
@@ -308,6 +311,47 @@ def test_search_samples_the_options_of_hindsight_replay(study):
     assert options["copy_info_dict"]
     kind = {"replay_buffer_class": HerReplayBuffer, "buffer_size": 100}
     PERDQN("MultiInputPolicy", BitFlippingEnv(n_bits=3), device="cpu", **kind, **arguments)
+
+
+TRIALS = {
+    "per_dqn": "MinAtar/Breakout-v1",
+    "per_dqn_rank": "CartPole-v1",
+    "rainbow": "MinAtar/Breakout-v1",
+    "rainbow_atari100k": "PongNoFrameskip-v4",
+    "dqn": "MiniGrid-DoorKey-5x5-v0",
+    "dqn_per_buffer": "CartPole-v1",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # RL-Zoo's and Optuna's own
+@pytest.mark.parametrize("name", PATHS)
+def test_search_keeps_the_policy_of_each_file(name, tmp_path, monkeypatch):
+    environment, trained = TRIALS[name], []
+    algorithm = next(kind for kind in ("rainbow", "dqn", "per_dqn") if name.startswith(kind))
+    kind = exp_manager.ALGOS[algorithm]
+    monkeypatch.setitem(
+        exp_manager.ALGOS, algorithm, lambda **kwargs: trained.append(kwargs) or kind(**kwargs)
+    )
+    storage = {"storage": f"{tmp_path}/trials.log", "study_name": "one"}
+    common = {"config": str(PATHS[name]), "algorithm": algorithm, "kind": Experiment, **storage}
+    small = {"buffer_size": 1000}
+    search = {"optimize_hyperparameters": True, "n_trials": 2, "no_optim_plots": True}
+    search |= {"n_timesteps": 8, "n_eval_episodes": 1, "hyperparams": dict(small)}
+    manager = experiment(tmp_path, environment, **search, **common)
+    manager.setup_experiment()
+
+    manager.hyperparameters_optimization()
+    model, _ = experiment(
+        tmp_path, environment, trial_id=1, hyperparams=dict(small), **common
+    ).setup_experiment()
+
+    section = FILES[name]["atari" if "Pong" in environment else environment]
+    kept = {k: v for k, v in section.get("policy_kwargs", {}).items() if k not in SEARCHED}
+    assert trained[-1]["policy_kwargs"] == trained[-2]["policy_kwargs"]
+    assert trained[-1]["policy_kwargs"].items() >= kept.items()
+    assert type(model) is kind
+    model.env.close()
 
 
 def test_continued_run_keeps_its_priorities(tmp_path):

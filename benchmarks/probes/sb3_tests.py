@@ -4,8 +4,10 @@ Run SB3's own tests with our algorithms and buffers in the place of SB3's.
     git clone https://github.com/DLR-RM/stable-baselines3
     git -C stable-baselines3 checkout e05d2dbe
     python -m benchmarks.probes.sb3_tests stable-baselines3/tests
+    python -m benchmarks.probes.sb3_tests rainbow stable-baselines3/tests
 
-Arguments are pytest's. The tests of PPO and A2C are left out. The table counts tests that made a
+With ``rainbow``, Rainbow takes the place of DQN, and nothing else is replaced. The other arguments
+are pytest's. The tests of PPO and A2C are left out. The table counts tests that made a
 buffer of ours, alone or in a model; the others would pass without this library.
 """
 
@@ -28,7 +30,7 @@ OUTCOMES = ("passed", "failed", "skipped")
 
 
 class Count:
-    """A plugin of pytest that counts the results of tests that made a buffer of ours."""
+    """A plugin of pytest that runs SB3's tests and counts those that made a buffer of ours."""
 
     def __init__(self) -> None:
         self.results: Counter[tuple[str, str]] = Counter()
@@ -42,6 +44,11 @@ class Count:
             make(*args, **kwargs)
 
         setattr(PrioritizedReplayBuffer, "__init__", noted)  # noqa: B010  # mypy forbids the other
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        # The names of test cases hold those of the classes that a test is parametrized with. Not by
+        # `-k "not PPO"`, which leaves out MlpPolicy, too.
+        items[:] = [item for item in items if "PPO" not in item.name and "A2C" not in item.name]
 
     def pytest_runtest_setup(self) -> None:
         self.has_made_buffer = False
@@ -58,6 +65,21 @@ class Count:
 def main(*arguments: str) -> None:
     """Let ``from stable_baselines3 import SAC`` import PERSAC and so on, and print a table."""
     count = Count()
+    if arguments[:1] == ("rainbow",):
+        setattr(stable_baselines3, "DQN", sb3_per.Rainbow)  # noqa: B010  # mypy forbids the other
+        arguments = arguments[1:]
+    else:
+        _replace_algorithms_and_buffers()
+    pytest.main([*arguments, "-p", "no:cacheprovider"], plugins=[count])
+    rows = {file: [count.results[file, name] for name in OUTCOMES] for file, _ in count.results}
+    rows["all"] = [sum(column) for column in zip(*rows.values(), strict=True)]
+    print("| file | passed | failed | skipped |\n|---|--:|--:|--:|")
+    for file, row in rows.items():
+        print(f"| {file} | {' | '.join(map(str, row))} |")
+    print(f"{count.n_others} tests make no buffer of ours")
+
+
+def _replace_algorithms_and_buffers() -> None:
     for name in ("DQN", "SAC", "TD3", "DDPG"):
         setattr(stable_baselines3, name, getattr(sb3_per, f"PER{name}"))
     for module in (stable_baselines3, her):
@@ -68,15 +90,6 @@ def main(*arguments: str) -> None:
     copy.ReplayBuffer = copy.NStepReplayBuffer = PrioritizedReplayBuffer
     copy.DictReplayBuffer = PrioritizedDictReplayBuffer
     sys.modules[buffers.__name__] = copy
-    # The names of test cases hold those of the classes that a test is parametrized with.
-    others = ["-k", "not PPO and not A2C", "-p", "no:cacheprovider"]
-    pytest.main([*arguments, *others], plugins=[count])
-    rows = {file: [count.results[file, name] for name in OUTCOMES] for file, _ in count.results}
-    rows["all"] = [sum(column) for column in zip(*rows.values(), strict=True)]
-    print("| file | passed | failed | skipped |\n|---|--:|--:|--:|")
-    for file, row in rows.items():
-        print(f"| {file} | {' | '.join(map(str, row))} |")
-    print(f"{count.n_others} tests make no buffer of ours")
 
 
 if __name__ == "__main__":

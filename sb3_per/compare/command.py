@@ -27,7 +27,7 @@ def main() -> None:
     except ValidationError as error:
         lines = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
         raise SystemExit("\n".join(["sb3-per compare: the suite is not valid", *lines])) from error
-    except (ValueError, OSError, yaml.YAMLError, gym.error.Error) as error:
+    except (ValueError, OSError, ImportError, yaml.YAMLError, gym.error.Error) as error:
         raise SystemExit(f"sb3-per compare: {error}") from error
     except KeyboardInterrupt:
         raise SystemExit("interrupted; the same command continues with the rest") from None
@@ -55,6 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--steps", type=int, default=100_000, help="its steps, a multiple of 20 (default: 100000)"
     )
+    run.add_argument("--cpu-budget", help="CPU time of its runs, such as 90s or 10m, not --steps")
     run.add_argument("--seeds", type=int, help="number of seeds (default: the suite's, or 5)")
     run.add_argument("--jobs", type=int, help="runs at a time (default: 1; with Ray no limit)")
     run.add_argument("--out", type=Path, help="run folder (default: runs/NAME)")
@@ -106,7 +107,10 @@ def _suite(arguments: argparse.Namespace) -> Suite:
         return suite.model_copy(update={"seeds": arguments.seeds}) if arguments.seeds else suite
     if not (arguments.env and arguments.algos):
         raise ValueError("name a suite, or --env and --algos")
-    return from_options(arguments.env, arguments.algos, arguments.steps, arguments.seeds or 5)
+    seeds, budget = arguments.seeds or 5, arguments.cpu_budget
+    suite = from_options(arguments.env, arguments.algos, arguments.steps, seeds, budget)
+    sys.stdout.write(f"{suite.about}\n")
+    return suite
 
 
 def _ray_options(arguments: argparse.Namespace) -> RayOptions | None:
@@ -122,9 +126,12 @@ def _ray_options(arguments: argparse.Namespace) -> RayOptions | None:
 
 
 def _report(arguments: argparse.Namespace) -> None:
-    # They import SciPy and Matplotlib, for which `run` would wait.
-    from sb3_per.compare import report
     from sb3_per.compare.results import PACKED, read
+
+    try:
+        from sb3_per.compare import report  # it needs SciPy and Matplotlib, and `run` does not
+    except ImportError as error:
+        raise ValueError(f"report needs the package {error.name}: {install('plots')}") from error
 
     name = arguments.results.name
     folder = Path("runs", name.removesuffix(PACKED)) if name.endswith(PACKED) else arguments.results

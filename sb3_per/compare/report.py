@@ -32,13 +32,21 @@ MEASURES = ("final", "area")
 GREY, BLUE, ORANGE, GREEN = "#808080", "#3b8eea", "#e07b2a", "#2ba37f"
 COLOURS = (GREY, BLUE, ORANGE, GREEN, "#a66de0", "#e0526f", "#b8960c", "#1aa3b8")
 DASHES = ("-", "-", "--", "-.", ":")
+LARGEST_P = 0.05
+LARGEST_EDGE = 0.2  # of the probability at both ends of Rainbow's support
+TERMINAL_TABLES = (
+    ("seeds", "final", "P final", "area", "P area"),
+    ("equal time", "reached", "steps to threshold", "steps/s", "CPU min"),
+)
 MOST_BANDS = 3  # more cannot be told apart
 LABEL_WIDTH = 24  # characters of a terminal
 WIDTH = 5.4  # inches; 12-point text can still be read when a phone shrinks this to 340 pixels
 COLUMNS = ["environment", "variant", "seeds", "final", "final less", "P final"]
-COLUMNS += ["area", "area less", "P area", "reached", "steps to threshold", "steps/s"]
+COLUMNS += ["area", "area less", "P area", "equal time", "reached", "steps to threshold"]
+COLUMNS += ["steps/s", "CPU min"]
 RUN_COLUMNS = ["variant", "environment", "seed", "final_return", "area_return", "final_score"]
-RUN_COLUMNS += ["area_score", "steps_to_threshold", "steps_per_cpu_second", "cpu_seconds", "device"]
+RUN_COLUMNS += ["area_score", "equal_time_return", "equal_time_score", "steps_to_threshold"]
+RUN_COLUMNS += ["steps_per_cpu_second", "cpu_seconds", "device", "support_edge"]
 
 # Below the table, in a terminal, too.
 _LEGEND = f"""\
@@ -47,11 +55,13 @@ _LEGEND = f"""\
   returns, and over all environments of scores (0: random policy, 1: solved).
 - P: probability that a run is better than a run of the baseline, mean over the
   environments; ties count half.
+- equal time: final, from as much CPU time as the baseline takes.
 - Brackets: 95 % bootstrap intervals, from {LEAST_RUNS} seeds on."""
 _NOTES = f"""\
 - *less*: difference from the baseline. Intervals are not corrected for their number.
 - *reached*: runs with an evaluation at the threshold or above. The median counts other runs as
   longer than the training.
+- With a budget, steps to the threshold are CPU seconds.
 - *steps/s*: training steps per CPU second, without evaluations; median.
 - Figure: interquartile means over the seeds, with 95 % intervals for up to {MOST_BANDS} variants;
   thin lines are single runs of fewer than {LEAST_RUNS} seeds. Dotted: the threshold, and a random
@@ -76,6 +86,7 @@ def write(results: Results, out: Path, variants: Sequence[str] = (), ending: str
     rows = _rows(suite, runs)
     main = [row for row in rows if row["environment"] == rows[0]["environment"]]
     said = [f"{row['pair']}: {row['verdict']}." for row in main if row["pair"]]
+    said += _narrow_supports(suite, runs)
     progress = _progress(results)
     write_figure(results, out / f"curves.{ending}", variants)
     write_file(out / "runs.csv", runs.to_csv(index=False).encode())
@@ -85,16 +96,31 @@ def write(results: Results, out: Path, variants: Sequence[str] = (), ending: str
     text = "\n\n".join(part for part in parts if part)
     write_file(out / "report.md", f"{text}\n".encode())
     said = [textwrap.fill(line, 80, subsequent_indent="  ") for line in said]
-    return "\n".join([*said, progress[0], "", _for_terminal(_frame(main)), "", _LEGEND])
+    tables = [_for_terminal(_frame(main), columns) for columns in TERMINAL_TABLES]
+    return "\n\n".join(["\n".join([*said, progress[0]]), *filter(None, tables), _LEGEND])
 
 
-def _for_terminal(rows: pd.DataFrame) -> str:
+def _narrow_supports(suite: Suite, runs: pd.DataFrame) -> list[str]:
+    """Warn of Rainbow's supports that do not hold the returns."""
+    edges = runs.groupby(["variant", "environment"])["support_edge"].max()
+    return [
+        f"{suite.label(variant)}, {environment}: returns leave the support (train/support_edge is "
+        f"{edge:.2f}). Choose v_min and v_max that fit."
+        for (variant, environment), edge in edges[edges > LARGEST_EDGE].items()
+    ]
+
+
+def _for_terminal(rows: pd.DataFrame, columns: Sequence[str]) -> str:
     """Return a table of at most 80 columns, without the intervals of returns."""
-    shown = rows.filter(["variant", "seeds", "final", "P final", "area", "P area"])
-    shown.update(shown.filter(MEASURES).map(lambda text: text.partition(" ")[0]))
+    shown = rows.filter(["variant", *columns])
+    numbers = shown.columns.drop("variant")
+    shown = shown[(shown[numbers] != "").any(axis="columns")].astype(dict.fromkeys(numbers, str))
+    if shown.empty:
+        return ""
+    shown.update(shown.filter([*MEASURES, "equal time"]).map(lambda text: text.partition(" ")[0]))
     shown["variant"] = shown["variant"].map(lambda label: textwrap.wrap(label, LABEL_WIDTH))
-    shown = shown.astype({"seeds": str}).explode("variant")
-    shown.loc[shown.index.duplicated(), [*shown.columns.drop("variant")]] = ""
+    shown = shown.explode("variant")
+    shown.loc[shown.index.duplicated(), [*numbers]] = ""
     align = {"variant": f"{{:<{LABEL_WIDTH}}}".format}
     text: str = shown.to_string(index=False, formatters=align)
     return text
@@ -103,11 +129,16 @@ def _for_terminal(rows: pd.DataFrame) -> str:
 def table_of_runs(results: Results) -> pd.DataFrame:
     """Return a row of numbers for each finished run."""
     rows = []
+    budgets = _baseline_seconds(results)
     for run, result in results.finished:
         environment = results.suite.environments[run.environment]
         steps, returns = curve(run, result)
         score = environment.score or Score(random=0, solved=1)
         scores = (returns - score.random) / (score.solved - score.random)
+        share = budgets.get(run.environment, math.nan) / result["seconds"]["cpu"]
+        # The baseline's own runs differ from their mean, and a budget makes times equal already.
+        has_all = run.variant == results.suite.baseline or environment.budget is not None
+        in_time = slice(None) if has_all else steps <= share * steps[-1]
         reached = math.nan
         if environment.threshold is not None:
             # Rounded, so that a mean of thresholds is one, however its episodes were added.
@@ -118,18 +149,36 @@ def table_of_runs(results: Results) -> pd.DataFrame:
                 "variant": run.variant,
                 "environment": run.environment,
                 "seed": run.seed,
-                "final_return": returns[-FINAL_EVALUATIONS:].mean(),
+                "final_return": _final(returns),
                 "area_return": returns.mean(),
                 # Rounded, so that equal returns are ties, whatever the order of their sum.
-                "final_score": round(float(scores[-FINAL_EVALUATIONS:].mean()), 9),
+                "final_score": round(_final(scores), 9),
                 "area_score": round(float(scores.mean()), 9),
+                "equal_time_return": _final(returns[in_time]),
+                "equal_time_score": round(_final(scores[in_time]), 9),
                 "steps_to_threshold": reached,
                 "steps_per_cpu_second": result["trained"] / result["seconds"]["training_cpu"],
                 "cpu_seconds": result["seconds"]["cpu"],
                 "device": result["versions"].get("device"),
+                "support_edge": result.get("support_edge") or math.nan,
             }
         )
     return pd.DataFrame(rows, columns=RUN_COLUMNS)
+
+
+def _baseline_seconds(results: Results) -> dict[str, float]:
+    """Return the mean CPU time of the baseline's runs in each environment."""
+    times: dict[str, list[float]] = {}
+    for run, result in results.finished:
+        if run.variant == results.suite.baseline:
+            times.setdefault(run.environment, []).append(result["seconds"]["cpu"])
+    return {environment: float(np.mean(seconds)) for environment, seconds in times.items()}
+
+
+def _final(values: Any) -> float:
+    """Return the mean of the last evaluations; NaN if there is none."""
+    last = values[-FINAL_EVALUATIONS:]
+    return float(last.mean()) if len(last) else math.nan
 
 
 def table(suite: Suite, runs: pd.DataFrame) -> pd.DataFrame:
@@ -151,14 +200,13 @@ def _rows(suite: Suite, runs: pd.DataFrame) -> list[dict[str, Any]]:
             row: dict[str, Any] = {"environment": scope, "variant": suite.label(variant)}
             row["pair"] = "" if variant == suite.baseline else _pair(suite, variant, suite.baseline)
             row |= _row(runs, environments, variant, suite.baseline)
-            if len(environments) == 1:
-                row |= _pace(suite.environments[scope], _select(runs, variant, scope))
+            row |= _pace(suite, runs, variant, environments)
             rows.append(row)
         for name, pair in suite.contrasts.items():
             said = _pair(suite, pair.variant, pair.over)
             row = {"environment": scope, "variant": f"{pair.label or name} ({said})", "pair": said}
             row |= _row(runs, environments, pair.variant, pair.over)
-            rows.append(row | dict.fromkeys(MEASURES, ""))
+            rows.append(row | dict.fromkeys([*MEASURES, "equal time"], ""))
     return rows
 
 
@@ -172,12 +220,14 @@ def _row(
     """Compare two variants, on the seeds that both have finished in all these environments."""
     both = [[_select(runs, name, scope) for scope in environments] for name in (variant, over)]
     seeds = sorted(set.intersection(*(set(part.index) for part in (*both[0], *both[1]))))
-    verdict = f"{len(seeds)} seeds are too few to tell"
-    row: dict[str, Any] = {"seeds": len(seeds), "verdict": verdict}
+    row: dict[str, Any] = {
+        "seeds": len(seeds),
+        "verdict": f"{len(seeds)} seeds are too few to tell",
+    }
     if not seeds:
         return row
     unit, digits = ("return", None) if len(environments) == 1 else ("score", 3)
-    sides = []
+    chances = {}
     for measure in MEASURES:
         values, scores = (
             [[part.loc[seeds, column].to_numpy() for part in parts] for parts in both]
@@ -188,10 +238,30 @@ def _row(
             chance = improvement(*scores)
             row[f"{measure} less"] = as_text(difference(*values), digits)
             row[f"P {measure}"] = as_text(chance, 2)
-            sides.append(f"{_side(chance)} by {measure}")
-    if len(seeds) >= LEAST_RUNS:
-        row["verdict"] = f"{', '.join(sides)} ({len(seeds)} seeds)"
+            chances[measure] = chance
+    in_time = [part.loc[seeds, f"equal_time_{unit}"].to_numpy() for part in both[0]]
+    has_evaluations = all(np.isfinite(values).all() for values in in_time)
+    row["equal time"] = as_text(pooled_mean(in_time)) if has_evaluations else "none"
+    if variant != over:
+        row["verdict"] = _verdict(chances, len(seeds), len(environments))
     return row
+
+
+def _verdict(chances: Mapping[str, Estimate], n_seeds: int, n_environments: int) -> str:
+    """Say by which measures one variant is better, if that can be told."""
+    if n_seeds >= LEAST_RUNS:
+        sides = [f"{_side(chance)} by {measure}" for measure, chance in chances.items()]
+        return f"{', '.join(sides)} ({n_seeds} seeds)"
+    # If all pairs are won: the share of all ways to deal the runs to the variants (exact test).
+    p = math.comb(2 * n_seeds, n_seeds) ** -n_environments
+    sides = [
+        f"{'better' if chance.value == 1 else 'worse'} in all pairs by {measure}"
+        for measure, chance in chances.items()
+        if chance.value in (0, 1)
+    ]
+    if p > LARGEST_P or not sides:
+        return f"{n_seeds} seeds are too few to tell"
+    return f"{', '.join(sides)} ({n_seeds} seeds, exact one-sided p = {p:.2g})"
 
 
 def _side(chance: Estimate) -> str:
@@ -203,15 +273,21 @@ def _select(runs: pd.DataFrame, variant: str, environment: str) -> pd.DataFrame:
     return chosen.set_index("seed")
 
 
-def _pace(environment: Environment, runs: pd.DataFrame) -> dict[str, object]:
-    if not len(runs):
+def _pace(
+    suite: Suite, runs: pd.DataFrame, variant: str, environments: Sequence[str]
+) -> dict[str, object]:
+    """Return what all runs of a variant cost, and when they reach the threshold."""
+    chosen = runs[(runs["variant"] == variant) & runs["environment"].isin(environments)]
+    if chosen.empty:
         return {}
-    pace: dict[str, object] = {"steps/s": f"{runs['steps_per_cpu_second'].median():,.0f}"}
-    if environment.threshold is not None:
-        reached = np.sort(runs["steps_to_threshold"])
+    pace: dict[str, object] = {"steps/s": f"{chosen['steps_per_cpu_second'].median():,.0f}"}
+    pace["CPU min"] = f"{chosen['cpu_seconds'].median() / 60:,.1f}"
+    environment = suite.environments[environments[0]]
+    if len(environments) == 1 and environment.threshold is not None:
+        reached = np.sort(chosen["steps_to_threshold"])
         # All runs have the same length, so this is the estimate of Kaplan and Meier (1958).
         median = reached[(len(reached) + 1) // 2 - 1]
-        beyond = f"> {environment.steps:,}"
+        beyond = f"> {environment.budget or environment.steps:,}"
         pace["reached"] = f"{np.isfinite(reached).sum()} of {len(reached)}"
         pace["steps to threshold"] = beyond if math.isinf(median) else f"{median:,.0f}"
     return pace
@@ -279,7 +355,9 @@ def write_figure(
                 draw_curves(panel, results, (variant, name), style, len(shown) <= MOST_BANDS)
             _dress(panel, title, suite.environments[name], 5 - n_columns)
         add_legend(figure, panels[0])
-        figure.supxlabel("environment steps", fontsize="medium")
+        has_budget = any(suite.environments[name].budget for name in titles)
+        label = "CPU seconds of training" if has_budget else "environment steps"
+        figure.supxlabel(label, fontsize="medium")
         figure.supylabel("mean return", fontsize="medium")
         save_figure(figure, file)
 
@@ -357,7 +435,7 @@ def _dress(panel: Any, title: str, environment: Environment, n_ticks: int) -> No
             panel.axhline(value, color=GREY, linewidth=0.8, linestyle=":", zorder=0)
     panel.set_ylim(limits)  # a threshold far away would press the curves flat
     panel.set_title(title, loc="left", fontweight="bold")
-    panel.set_xlim(0, environment.steps)
+    panel.set_xlim(0, environment.budget or environment.steps)
     panel.xaxis.set_major_formatter(EngFormatter(sep=""))
     panel.locator_params(axis="y", nbins=4)
     panel.locator_params(axis="x", nbins=n_ticks)  # more would touch each other

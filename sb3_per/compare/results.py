@@ -57,10 +57,16 @@ def read_result(folder: Path, run: Run) -> Result | None:
 
 
 def curve(run: Run, result: Result) -> tuple[Any, Any]:
-    """Return steps and mean returns of the evaluations, shape (E,) each."""
-    steps = np.array(result["steps"])
-    in_budget = steps <= run.settings["steps"]  # training ends after a whole rollout
-    return steps[in_budget], np.array(result["returns"]).mean(axis=1)[in_budget]
+    """
+    Return steps (CPU seconds, if the run had a budget) and mean returns of the evaluations.
+
+    Both have shape (E,).
+    """
+    steps, returns = np.array(result["steps"]), np.array(result["returns"]).mean(axis=1)
+    if budget := run.settings.get("budget"):
+        return np.linspace(0, budget, len(steps) + 1)[1:], returns
+    is_within = steps <= run.settings["steps"]  # training ends after a whole rollout
+    return steps[is_within], returns[is_within]
 
 
 def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
@@ -85,6 +91,8 @@ def read(path: Path) -> Results:
     """Read a run folder, or a packed file of ``benchmarks/results``."""
     if path.name.endswith(PACKED):
         return _unpacked(path)
+    if not (path / SUITE).is_file():
+        raise ValueError(f"report needs a run folder or packed results, got {path}")
     suite = load(path / SUITE)
     found = [(run, read_result(path, run)) for run in runs_of(suite)]
     finished = [(run, result) for run, result in found if result is not None]

@@ -41,7 +41,7 @@ def band(curves: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
 
     :param curves: A row for each run, shape (n_runs, E).
     """
-    low, high = _interval([curves], interquartile_mean, axis=0)
+    low, high = interval([curves], interquartile_mean, axis=0)
     return interquartile_mean(curves, axis=0), low, high
 
 
@@ -92,14 +92,15 @@ def _estimate(statistic: Callable[..., FloatArray], *groups: Strata) -> Estimate
         rest = iter(runs)
         return statistic(*[[next(rest) for _ in strata] for strata in groups])
 
-    low, high = _interval(flat, of_flat, axis=-1)
+    low, high = interval(flat, of_flat, axis=-1)
     return Estimate(value, float(low), float(high))
 
 
-def _interval(
+def interval(
     samples: Sequence[FloatArray], statistic: Callable[..., FloatArray], axis: int
 ) -> tuple[FloatArray, FloatArray]:
-    interval = bootstrap(
+    """Return the ends of the 95 % bootstrap interval of a statistic; each sample is resampled."""
+    found = bootstrap(
         samples,
         statistic,
         axis=axis,
@@ -109,4 +110,4 @@ def _interval(
         batch=500,
         rng=np.random.default_rng(0),  # a report is a function of its results
     ).confidence_interval
-    return interval.low, interval.high
+    return found.low, found.high

@@ -1,13 +1,23 @@
 """A suite: the variants, environments and seeds of a comparison, as data that pydantic checks."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import gymnasium as gym
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, StringConstraints, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PositiveInt,
+    StringConstraints,
+    model_validator,
+)
+from stable_baselines3.common.preprocessing import is_image_space
 
 from sb3_per import options, zoo
 from sb3_per._utils import require_one_of
@@ -17,6 +27,18 @@ N_EVALUATIONS = 20  # of a run that the command line describes
 # Of ``sb3_per.options``, where their names have capitals.
 NAMED_SETTINGS = ("paper", "rainbow", "half_uniform", "full_correction", "lap")
 FolderName = Annotated[str, StringConstraints(pattern=r"^\w[\w.+-]*$")]
+
+
+def _as_seconds(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    found = re.fullmatch(r"(\d+)([smh])", value)
+    if found is None:
+        raise ValueError(f"a time must be like 90s, 10m or 2h, got {value!r}")
+    return int(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
+
+
+Seconds = Annotated[PositiveInt, BeforeValidator(_as_seconds)]
 
 
 class Section(BaseModel):
@@ -52,11 +74,13 @@ class Environment(Section):
     The settings that all variants share in one environment.
 
     ``rl_zoo_section`` fills in the hyperparameters of a section of ``rl_zoo_file``, a YAML file of
-    RL-Zoo or one of ours.
+    RL-Zoo or one of ours. With a ``budget``, a run ends after that CPU time instead of ``steps``;
+    it has as many evaluations, at equal times, and its schedules follow the time.
     """
 
     steps: PositiveInt  # of training, in a run
     evaluation: Evaluation
+    budget: Seconds | None = None  # CPU time of a run's training, without evaluations
     score: Score | None = None  # needed only if a suite has several environments
     threshold: float | None = None  # the report says when runs reach this return
     hyperparameters: dict[str, Any] = {}  # under RL-Zoo's names
@@ -174,6 +198,8 @@ def _settings(suite: Suite, name: str, environment: str, seed: int) -> dict[str,
         "hyperparameters": hyperparameters(shared, variant),
         "seed": seed,
     }
+    if shared.budget is not None:
+        settings["budget"] = shared.budget
     return dict(json.loads(json.dumps(settings)))
 
 
@@ -221,39 +247,66 @@ def as_yaml(suite: Suite) -> str:
     return str(yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
 
 
-def from_options(environment: str, algorithms: Sequence[str], steps: int, seeds: int) -> Suite:
+def from_options(
+    environment: str, algorithms: Sequence[str], steps: int, seeds: int, budget: str | None = None
+) -> Suite:
     """
     Return a suite of algorithms in one environment; the first algorithm is the baseline.
 
-    Hyperparameters are RL-Zoo's for the first algorithm (or for the one that it extends), if RL-Zoo
-    has any for this environment.
+    All have the same hyperparameters, which ``about`` names: a section of RL-Zoo's file for the
+    first algorithm (or for the one that it extends) or of our files, else SB3's defaults. Learning
+    starts after a tenth of the steps at the latest.
 
     :param algorithms: RL-Zoo's names. ``per_dqn:paper`` takes the settings ``PAPER`` of
         ``sb3_per.options`` instead of the algorithm's defaults.
+    :param budget: CPU time of each run, such as 10m, instead of the steps.
     """
+    if steps % N_EVALUATIONS:
+        raise ValueError(f"--steps must be a multiple of {N_EVALUATIONS}, got {steps}")
     variants = dict(map(_variant, algorithms))
     baseline = next(iter(variants))
-    base = variants[baseline]["algorithm"]
     env = gym.make(environment)
     env.close()
-    name = gym_id(environment)
-    section = sections_of(zoo.BASES.get(base, base)).get(name)
+    spec: Any = env.spec  # with the newest version, if the user has named none
+    module = environment.rpartition(":")[0]
+    about, values = _shared_values(env, variants[baseline]["algorithm"])
+    if values.get("learning_starts", 0) > steps // 10:
+        values["learning_starts"] = steps // 10
+        about += f"; learning starts after {steps // 10:,} steps"
     return Suite.model_validate(
         {
-            "name": "_".join([name.replace("/", "-"), *variants]),
+            "name": "_".join([spec.id.replace("/", "-"), *variants]),
+            "about": f"Hyperparameters: {about}.",
             "seeds": seeds,
             "baseline": baseline,
             "environments": {
-                environment: {
+                f"{module}:{spec.id}" if module else spec.id: {
                     "steps": steps,
                     "evaluation": {"every": steps // N_EVALUATIONS, "episodes": 10},
-                    "threshold": env.spec.reward_threshold if env.spec else None,
-                    "hyperparameters": section or {"policy": _policy_for(env.observation_space)},
+                    "budget": budget,
+                    "threshold": spec.reward_threshold,
+                    "hyperparameters": values,
                 }
             },
             "variants": variants,
         }
     )
+
+
+def _shared_values(env: gym.Env[Any, Any], algorithm: str) -> tuple[str, dict[str, Any]]:
+    """Return hyperparameters that fit an environment and any algorithm, and where they are from."""
+    spec: Any = env.spec
+    family = re.split("[-/]", spec.id)[0]
+    is_atari = "AtariEnv" in str(spec.entry_point)
+    base = zoo.BASES.get(algorithm, algorithm)
+    for file in (base, f"per_{base}"):
+        sections = sections_of(file)
+        related = (name for name in sections if re.match(f"{family}[-/]", name))
+        name = spec.id if spec.id in sections else "atari" if is_atari else next(related, None)
+        if name is not None:
+            return f"the section {name} of {file}.yml", dict(sections[name])
+    policy = _policy_for(env.observation_space)
+    return f"SB3's defaults with {policy}, since no section of {base}.yml fits", {"policy": policy}
 
 
 def _variant(text: str) -> tuple[str, dict[str, Any]]:
@@ -269,7 +322,7 @@ def _variant(text: str) -> tuple[str, dict[str, Any]]:
 def _policy_for(space: gym.Space[Any]) -> str:
     if isinstance(space, gym.spaces.Dict):
         return "MultiInputPolicy"
-    return "CnnPolicy" if space.shape is not None and len(space.shape) == 3 else "MlpPolicy"
+    return "CnnPolicy" if is_image_space(space) else "MlpPolicy"
 
 
 def gym_id(environment: str) -> str:

@@ -1,8 +1,10 @@
 """Training of one run: RL-Zoo trains and evaluates it, and its result is written."""
 
 import argparse
+import difflib
 import importlib
 import json
+import math
 import platform
 import time
 import traceback
@@ -18,17 +20,19 @@ import torch as th
 import yaml
 from rl_zoo3 import ALGOS
 from rl_zoo3.exp_manager import ExperimentManager
-from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.utils import set_random_seed
 
 from sb3_per import zoo
-from sb3_per._utils import require_one_of
 from sb3_per.compare.results import OUTPUT, RESULT, Result, run_folder, write_file
 from sb3_per.compare.suite import Run, gym_id
 
 # Packages whose versions a result notes: those of training, then those of environments.
 PACKAGES = ["sb3-per", "stable-baselines3", "sb3-contrib", "rl-zoo3", "torch", "numpy", "numba"]
 PACKAGES += ["gymnasium", "Box2D", "MinAtar", "minigrid", "mujoco", "ale-py"]
+
+
+ENDLESS = 10**12  # steps of a training that ends with its CPU time
 
 
 def train(run: Run, folder: Path, device: str) -> None:
@@ -60,10 +64,14 @@ def _trained(run: Run, folder: Path, device: str) -> Result:
     model, _ = manager.setup_experiment()
     before, after = _Clock(manager.eval_freq), _Clock(manager.eval_freq)
     manager.callbacks = [before, *manager.callbacks, after]
+    budget = run.settings.get("budget")
+    if budget is not None:
+        n_evaluations = run.settings["steps"] // run.settings["evaluation"]["every"]
+        manager.callbacks = [_Budget(budget, n_evaluations, manager.callbacks)]
     start = _now()
     manager.learn(model)
     wall, cpu = _now() - start
-    if model.num_timesteps < run.settings["steps"]:
+    if budget is None and model.num_timesteps < run.settings["steps"]:
         raise RuntimeError(f"the training ended after {model.num_timesteps} steps")
     manager.save_trained_model(model)
     evaluating = np.subtract(after.times, before.times).sum(axis=0)
@@ -80,6 +88,7 @@ def _trained(run: Run, folder: Path, device: str) -> Result:
             "training_wall": wall - evaluating[0],
             "training_cpu": cpu - evaluating[1],
         },
+        "support_edge": _support_edge(model),
         "versions": _versions()
         | {"device": _device_name(model.device), "platform": platform.platform()},
     }
@@ -97,8 +106,13 @@ def manager_of(run: Run, folder: Path, device: str) -> Any:
         importlib.import_module(module)  # it registers the environment
     settings, place, environment = run.settings, run_folder(folder, run), gym_id(run.environment)
     gym.spec(environment)  # RL-Zoo's own error names neither what is missing nor why
-    require_one_of("algorithm", settings["algorithm"], (*ALGOS,))
-    values = settings["hyperparameters"] | {"n_timesteps": settings["steps"]}
+    if settings["algorithm"] not in ALGOS:
+        nearest = difflib.get_close_matches(settings["algorithm"], ALGOS, n=1, cutoff=0.0)
+        rule = f"there is no algorithm {settings['algorithm']!r}"
+        raise ValueError(f"{rule}: did you mean {nearest[0]!r}?")
+    has_budget = "budget" in settings
+    n_steps = ENDLESS if has_budget else settings["steps"]
+    values = settings["hyperparameters"] | {"n_timesteps": n_steps}
     config = place / "hyperparameters.yml"
     config.write_text(yaml.safe_dump({environment: values}), encoding="utf-8")
     manager = ExperimentManager(
@@ -107,7 +121,7 @@ def manager_of(run: Run, folder: Path, device: str) -> Any:
         settings["algorithm"],
         environment,
         str(folder / run.variant),
-        eval_freq=settings["evaluation"]["every"],
+        eval_freq=1 if has_budget else settings["evaluation"]["every"],
         n_eval_episodes=settings["evaluation"]["episodes"],
         env_kwargs=settings["env_kwargs"],
         seed=run.seed,
@@ -138,9 +152,46 @@ class _Clock(BaseCallback):
         return True
 
 
+class _Budget(BaseCallback):
+    """
+    Ends a training after some CPU time, with evaluations after equal parts of it.
+
+    Schedules follow the time: the number of all steps is what the pace so far leads to.
+    """
+
+    def __init__(self, seconds: float, n_evaluations: int, evaluation: list[BaseCallback]) -> None:
+        super().__init__()
+        self.seconds, self.n_evaluations = seconds, n_evaluations
+        self.n_evaluated = 0
+        self.evaluation = CallbackList(evaluation)
+
+    def _init_callback(self) -> None:
+        self.evaluation.init_callback(self.model)
+
+    def _on_training_start(self) -> None:
+        self.evaluation.on_training_start(self.locals, self.globals)
+        self.start = time.process_time()
+
+    def _on_step(self) -> bool:
+        used = time.process_time() - self.start
+        share = min(used / self.seconds, 1.0)
+        self.model._total_timesteps = round(self.num_timesteps / max(share, 1 / ENDLESS))
+        if share >= (self.n_evaluated + 1) / self.n_evaluations:
+            self.n_evaluated += 1
+            self.evaluation.update_locals(self.locals)
+            self.evaluation.on_step()
+            self.start += time.process_time() - self.start - used  # evaluations do not count
+        return self.n_evaluated < self.n_evaluations
+
+
 def _now() -> np.ndarray:
     """Return the seconds on the wall and of this process's computing, shape (2,)."""
     return np.array([time.perf_counter(), time.process_time()])
+
+
+def _support_edge(model: Any) -> float | None:
+    edge = float(getattr(model, "_support_edge", math.nan))  # Rainbow's
+    return None if math.isnan(edge) else edge
 
 
 def _device_name(device: th.device) -> str:

@@ -149,6 +149,46 @@ def test_only_common_seeds_are_compared():
     assert row(made, variant="dqn")["seeds"] == 5
 
 
+def test_exact_test_counts_the_runs_of_all_environments(tmp_path):
+    made = results(
+        lambda name, _, seed: [seed + 10.0 * (name == "per")] * 3,
+        seeds=2,
+        environments=two_environments(),
+    )
+
+    assert "exact one-sided p = 0.028" in write(made, tmp_path)  # 1 / 6 in each
+
+
+def test_equal_time_is_the_return_at_the_baselines_cost(tmp_path):
+    made = results(lambda *_: [0.0, 3.0, 6.0], seeds=1)
+    made.finished[1][1]["seconds"]["cpu"] = 3.0  # PERDQN; DQN takes 2
+
+    runs = table_of_runs(made).set_index("variant")
+
+    assert runs["equal_time_return"].to_dict() == {"dqn": 3.0, "per": 1.5}
+    assert row(made, variant="PERDQN")["equal time"] == "1.50"
+    made.finished[1][1]["seconds"]["cpu"] = 100.0
+    assert row(made, variant="PERDQN")["equal time"] == "none"
+
+
+def test_costs_and_threshold_are_shown_in_the_terminal(tmp_path):
+    said = write(results(lambda *_: [0.0, 3.0, 6.0]), tmp_path)
+
+    assert re.search(r"equal time +reached +steps to threshold +steps/s +CPU min", said)
+    assert re.search(r"PERDQN +3\.00 +5 of 5 +60 +90 +0\.0", said)
+
+
+def test_support_that_returns_leave_is_named(tmp_path):
+    made = results(lambda *_: [1.0, 2.0, 3.0])
+    made.finished[0][1]["support_edge"] = 0.1
+    made.finished[1][1]["support_edge"] = 0.35
+
+    said = " ".join(write(made, tmp_path).split())
+
+    assert f"PERDQN, {ENVIRONMENT}: returns leave the support" in said
+    assert said.count("leave the support") == 1
+
+
 def test_report_names_missing_runs(tmp_path):
     made = results(lambda variant, _, seed: None if seed == 1 else [1.0] * 3, seeds=2)
 
@@ -265,17 +305,24 @@ def test_any_subset_of_runs_has_a_report(share, n_variants, tmp_path):
         (10.0, 5, "better by final, better by area (5 seeds)"),
         (-10.0, 5, "worse by final, worse by area (5 seeds)"),
         (0.0, 5, "undecided by final, undecided by area (5 seeds)"),
-        (10.0, 4, "4 seeds are too few to tell"),
+        (
+            10.0,
+            3,
+            "better in all pairs by final, better in all pairs by area (3 seeds, exact one-sided "
+            "p = 0.05)",
+        ),
+        (10.0, 2, "2 seeds are too few to tell"),
+        (0.0, 4, "4 seeds are too few to tell"),
     ],
 )
 def test_first_line_says_who_is_better_and_how_sure_that_is(gain, seeds, expected, tmp_path):
     made = results(lambda name, _, seed: [seed + gain * (name == "per")] * 3, seeds=seeds)
 
-    said = write(made, tmp_path).splitlines()
+    said = write(made, tmp_path)
 
-    assert said[0] == f"PERDQN over dqn: {expected}."
-    assert max(map(len, said)) <= 80
-    assert f"- {said[0]}" in (tmp_path / "report.md").read_text()
+    assert " ".join(said.split()).startswith(f"PERDQN over dqn: {expected}.")
+    assert max(map(len, said.splitlines())) <= 80
+    assert f"- PERDQN over dqn: {expected}." in (tmp_path / "report.md").read_text()
 
 
 def test_long_labels_fit_into_a_terminal(tmp_path):

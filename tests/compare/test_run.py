@@ -4,17 +4,21 @@ import json
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 
 import pytest
 from filelock import FileLock
 from interrupted import INTERRUPTIONS, check_interrupted_command
 from small_suite import ENVIRONMENT, LONG, of_environment, suite
+from stable_baselines3 import DQN
 
+from sb3_per import zoo
 from sb3_per.compare import command
-from sb3_per.compare.results import OUTPUT, RESULT, read, read_result, run_folder
+from sb3_per.compare.report import write
+from sb3_per.compare.results import OUTPUT, RESULT, curve, read, read_result, run_folder
 from sb3_per.compare.run import check, make_runs, run_locally
-from sb3_per.compare.suite import Suite, as_yaml, runs_of
+from sb3_per.compare.suite import Suite, as_yaml, from_options, runs_of
 from sb3_per.compare.training import manager_of
 
 pytestmark = pytest.mark.slow
@@ -102,7 +106,7 @@ def test_variants_that_cannot_be_built_are_all_named():
 
     message = str(error.value)
     assert "unexpected keyword argument 'gama'" in message
-    assert f"none in {ENVIRONMENT}: ValueError: algorithm must be one of" in message
+    assert "ValueError: there is no algorithm 'per_dqnn': did you mean 'per_dqn'?" in message
     assert "learning_starts must be below steps (90), got 90" in message
     assert "good" not in message
 
@@ -162,16 +166,51 @@ def test_two_algorithms_need_no_yaml(tmp_path, monkeypatch, capsys):
     assert len([*(tmp_path / "runs").rglob("events.out.tfevents.*")]) == 2
 
 
+@pytest.mark.parametrize(
+    ("environment", "package"),
+    [
+        ("MiniGrid-Empty-5x5-v0", "minigrid"),
+        ("MinAtar/Breakout-v1", "minatar"),
+        ("PongNoFrameskip-v4", "ale_py"),
+    ],
+)
+def test_algorithms_can_be_compared_in_each_family(environment, package, tmp_path):
+    pytest.importorskip(package)
+    zoo.register()
+    made = from_options(environment, ["dqn", "per_dqn", "rainbow"], 500, 1)
+    shared = made.environments[environment].model_dump()
+    shared["evaluation"] = {"every": 500, "episodes": 1}  # a game of Atari takes seconds
+    made = Suite.model_validate({**made.model_dump(), "environments": {environment: shared}})
+
+    assert make_runs(made, tmp_path, 1, "cpu") == []
+    edges = {run.variant: result["support_edge"] for run, result in read(tmp_path).finished}
+    assert edges["dqn"] is None
+    assert 0 <= edges["rainbow"] <= 1
+
+
 def test_missing_environment_is_named(tmp_path, monkeypatch):
     with pytest.raises(SystemExit, match="sb3-per compare: Environment `NoSuch` doesn't exist"):
         main(monkeypatch, "run", "--env", "NoSuch-v0", "--algos", "dqn", "--out", tmp_path)
 
 
-def test_rule_that_a_suite_breaks_stands_alone(monkeypatch):
-    with pytest.raises(
-        SystemExit, match=r"^sb3-per compare: .*\n.*must divide steps \(1234\), got 61$"
-    ):
-        main(monkeypatch, "run", "--env", "CartPole-v1", "--algos", "dqn", "--steps", "1234")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("run --env CartPole-v1 --algos dqn --steps 1234", "--steps must be a multiple of 20"),
+        ("run --env CartPole-v1 --algos dqn --seeds -1", "seeds: Input should be greater than 0"),
+        ("run --env nothere:My-v0 --algos dqn", "No module named 'nothere'"),
+        ("report nothere", "report needs a run folder or packed results, got nothere"),
+    ],
+)
+def test_mistakes_on_the_command_line_in_plain_words(arguments, message, monkeypatch):
+    with pytest.raises(SystemExit, match=rf"^sb3-per compare: (.*\n)?{message}"):
+        main(monkeypatch, *arguments.split())
+
+
+def test_runs_do_not_import_seaborn():
+    modules = "sys, sb3_per.compare.command, sb3_per.compare.training"
+    code = f"import {modules}; sys.exit('seaborn' in sys.modules)"
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
 
 
 def test_new_writes_the_template(tmp_path, monkeypatch):
@@ -201,6 +240,25 @@ def test_one_evaluation_at_the_end_suffices(tmp_path):
     assert make_runs(Suite.model_validate({**once, "seeds": 1}), tmp_path, 2, "cpu") == []
 
     assert [result["steps"] for _, result in read(tmp_path).finished] == [[90], [90]]
+
+
+def test_budget_ends_runs_after_equal_cpu_time(tmp_path):
+    declared = of_environment(budget="3s")
+    hyperparameters = declared["environments"][ENVIRONMENT]["hyperparameters"]
+    hyperparameters |= {"exploration_fraction": 1.0, "learning_rate": "lin_0.001"}
+    declared["variants"]["slow"] = {"algorithm": "dqn", "overrides": {"gradient_steps": 8}}
+
+    assert make_runs(Suite.model_validate({**declared, "seeds": 1}), tmp_path, 1, "cpu") == []
+
+    finished = {run.variant: (run, result) for run, result in read(tmp_path).finished}
+    assert finished["slow"][1]["trained"] < finished["dqn"][1]["trained"]
+    for run, result in finished.values():
+        assert len(result["returns"]) == 3
+        assert 3 <= result["seconds"]["training_cpu"] < 4
+        assert curve(run, result)[0].tolist() == [1, 2, 3]
+        model = DQN.load(run_folder(tmp_path, run) / "sb3_per-BlindCliffwalk-v0.zip")
+        assert model._current_progress_remaining < 0.1
+    write(read(tmp_path), tmp_path / "report")
 
 
 def test_greedy_evaluations_do_not_explore(tmp_path):

@@ -5,7 +5,7 @@ import yaml
 from pydantic import ValidationError
 from small_suite import ENVIRONMENT, of_environment, suite, values
 
-from sb3_per import PAPER
+from sb3_per import PAPER, zoo
 from sb3_per.compare import command
 from sb3_per.compare.suite import (
     Suite,
@@ -123,11 +123,19 @@ def test_wrong_suites_are_refused(changes, message):
         ({"score": {"random": 1.0, "solved": 1.0}}, "solved must be above random"),
         ({"rl_zoo_section": "NoSuchTask"}, "must be in dqn.yml"),
         ({"hyperparameters": {"policy": "MlpPolicy", "n_envs": 4}}, "n_envs must divide"),
+        ({"budget": "10 minutes"}, "a time must be like 90s, 10m or 2h"),
     ],
 )
 def test_wrong_environments_are_refused(changes, message):
     with pytest.raises(ValidationError, match=message):
         Suite.model_validate(of_environment(**changes))
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("10m", 600), ("2h", 7200), (5, 5)])
+def test_budget_is_a_time(text, seconds):
+    (environment,) = Suite.model_validate(of_environment(budget=text)).environments.values()
+
+    assert environment.budget == seconds
 
 
 def test_several_environments_need_scores():
@@ -149,7 +157,7 @@ def test_from_options_takes_rl_zoos_settings_of_the_base():
 
 
 def test_from_options_takes_named_settings():
-    made = from_options("CartPole-v1", ["rainbow", "per_dqn:paper"], 1000, 1)
+    made = from_options("CartPole-v1", ["rainbow", "per_dqn:paper"], 10_000, 1)
 
     shared = sections_of("dqn")["CartPole-v1"]
     rainbow, paper = (run.settings["hyperparameters"] for run in runs_of(made))
@@ -160,10 +168,34 @@ def test_from_options_takes_named_settings():
         from_options("CartPole-v1", ["per_dqn:papre"], 1000, 1)
 
 
+@pytest.mark.parametrize(
+    ("environment", "algorithms", "section"),
+    [
+        ("CartPole", ["dqn"], "CartPole-v1 of dqn.yml"),  # the newest version
+        ("MiniGrid-DoorKey-5x5-v0", ["dqn", "rainbow"], "MiniGrid-DoorKey-5x5-v0 of dqn.yml"),
+        ("MiniGrid-Empty-8x8-v0", ["per_dqn"], "MiniGrid-DoorKey-5x5-v0 of dqn.yml"),
+        ("MinAtar/Asterix-v1", ["rainbow", "dqn"], "MinAtar/Asterix-v1 of per_dqn.yml"),
+        ("PongNoFrameskip-v4", ["dqn"], "atari of dqn.yml"),
+        ("Pendulum-v1", ["per_sac"], "Pendulum-v1 of sac.yml"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*latest versioned environment")
+def test_from_options_names_the_section_that_it_takes(environment, algorithms, section):
+    zoo.register()
+    pytest.importorskip({"Mi": "minigrid", "Po": "ale_py"}.get(environment[:2], "gymnasium"))
+
+    made = from_options(environment, algorithms, 1000, 1)
+
+    assert made.about.startswith(f"Hyperparameters: the section {section}")
+    (shared,) = made.environments.values()
+    assert shared.hyperparameters.get("learning_starts", 0) <= 100
+
+
 def test_from_options_chooses_a_policy_without_rl_zoos_settings():
     made = from_options(ENVIRONMENT, ["dqn"], 100, 1)
 
     assert made.environments[ENVIRONMENT].hyperparameters == {"policy": "MlpPolicy"}
+    assert made.about.startswith("Hyperparameters: SB3's defaults with MlpPolicy")
 
 
 def test_template_is_a_suite():

@@ -1,0 +1,152 @@
+"""RL-Zoo's manager of a training run, with checkpoints from which the run can be resumed."""
+
+import argparse
+import sys
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import yaml
+from rl_zoo3 import train as rl_zoo_train
+from rl_zoo3.exp_manager import ExperimentManager
+from rl_zoo3.utils import get_latest_run_id
+from stable_baselines3.common.base_class import BaseAlgorithm
+from stable_baselines3.common.callbacks import EvalCallback
+from stable_baselines3.common.vec_env import VecEnv
+
+from sb3_per.algorithms import ALGORITHMS
+from sb3_per.checkpoints import CheckpointCallback, latest_checkpoint, load_checkpoint
+
+KEEP = 2  # checkpoints: each is as large as the buffer
+
+
+def train() -> None:
+    """Run ``rl_zoo3.train`` with the arguments in ``sys.argv``, which may have ``--resume``."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--seed", type=int)
+    given = parser.parse_known_args(sys.argv[1:])[0]
+    if given.resume:
+        sys.argv.remove("--resume")
+    manager = partial(Experiment, resume=given.resume, resume_seed=given.seed)
+    setattr(rl_zoo_train, "ExperimentManager", manager)  # noqa: B010  # mypy forbids the other
+    rl_zoo_train.train()
+
+
+class Experiment(ExperimentManager):
+    """
+    RL-Zoo's manager. With ``--save-freq``, our algorithms write whole checkpoints, too.
+
+    The other arguments are those of ``ExperimentManager``.
+
+    :param resume: Continue the latest run of the algorithm and environment in the log folder.
+    :param resume_seed: The seed of the run to continue; None for any.
+    :raises SystemExit: if there is no checkpoint to resume from.
+    """
+
+    checkpoint: Path | None = None
+
+    def __init__(
+        self, *args: Any, resume: bool = False, resume_seed: int | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        if resume:
+            self._resume(resume_seed)
+
+    def _resume(self, seed: int | None) -> None:
+        if self.algo not in ALGORITHMS:
+            raise SystemExit(f"--resume is for {', '.join(ALGORITHMS)}, got {self.algo}")
+        latest = get_latest_run_id(self.log_path, self.env_name)
+        folders = (Path(self.log_path, f"{self.env_name}_{n}") for n in range(latest, 0, -1))
+        seeds = {folder: _seed_of(folder / self.env_name) for folder in folders}
+        found = [folder for folder in seeds if seed in (None, seeds[folder])]
+        self.checkpoint = latest_checkpoint(found[0]) if found else None
+        if self.checkpoint is None:
+            place = found[0] if found else self.log_path
+            raise SystemExit(f"there is no checkpoint in {place}: start without --resume")
+        self.save_path, self.params_path = str(found[0]), f"{found[0]}/{self.env_name}"
+        self.seed = self.args.seed = seeds[found[0]]
+        self.continue_training = True
+
+    def setup_experiment(self) -> tuple[BaseAlgorithm, dict[str, Any]] | None:
+        """Prepare as RL-Zoo does; a search keeps the section's ``policy_kwargs``."""
+        made = super().setup_experiment()
+        self._hyperparams = _Merging(self._hyperparams)
+        return made
+
+    def load_trial(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Return the hyperparameters of a trial, with the section's ``policy_kwargs``."""
+        found = super().load_trial(*args, **kwargs)
+        self.trial_id = None
+        section = self.read_hyperparameters()[0].get("policy_kwargs", {})
+        # A section has text or a dict, and RL-Zoo evaluates text.
+        return {**found, "policy_kwargs": f"{{**{section}, **{found.get('policy_kwargs', {})}}}"}
+
+    def create_callbacks(self) -> None:
+        """Create RL-Zoo's callbacks, and one for checkpoints."""
+        super().create_callbacks()  # type: ignore[no-untyped-call]  # RL-Zoo leaves it untyped
+        if self.save_freq > 0 and self.algo in ALGORITHMS:
+            self.callbacks.append(CheckpointCallback(self.save_freq, self.save_path, keep=KEEP))
+
+    def create_envs(self, *args: Any, **kwargs: Any) -> VecEnv:
+        """Create environments; a resumed run appends to the logs of its episodes."""
+        if self.checkpoint is not None:
+            self.monitor_kwargs = {**self.monitor_kwargs, "override_existing": False}
+        return super().create_envs(*args, **kwargs)
+
+    def _load_pretrained_agent(self, hyperparams: dict[str, Any], env: VecEnv) -> BaseAlgorithm:
+        if self.checkpoint is None:
+            model = super()._load_pretrained_agent(hyperparams, env)
+            if not Path(self.trained_agent).with_name("replay_buffer.pkl").exists():
+                print("No replay_buffer.pkl: the buffer is empty, and exploration starts again.")  # noqa: T201  # as RL-Zoo speaks
+            return model
+        print(f"Resuming from {self.checkpoint}")  # noqa: T201  # as RL-Zoo speaks
+        options: dict[str, Any] = {"tensorboard_log": self.tensorboard_log, "verbose": self.verbose}
+        return load_checkpoint(self.checkpoint, env, self.device, ALGORITHMS[self.algo], **options)
+
+    def learn(self, model: BaseAlgorithm) -> None:
+        """Train as RL-Zoo does; a resumed run makes the steps that are left."""
+        if self.checkpoint is not None:
+            for callback in self.callbacks:
+                callback.n_calls = model.num_timesteps // model.n_envs
+                if isinstance(callback, EvalCallback):
+                    _restore_evaluations(callback, model.num_timesteps)
+            self.n_timesteps -= model.num_timesteps
+            learn = partial(model.learn, reset_num_timesteps=False)
+            model = SimpleNamespace(learn=learn, env=model.env)  # type: ignore[assignment]  # all that RL-Zoo takes of it
+        super().learn(model)
+
+
+class _Merging(dict[str, Any]):
+    """Hyperparameters whose copies merge ``policy_kwargs`` when RL-Zoo adds those of a trial."""
+
+    def copy(self) -> "_Merging":
+        return _Merging(self)
+
+    def update(self, other: Any) -> None:  # type: ignore[override]  # RL-Zoo's only call
+        both = [values.get("policy_kwargs") or {} for values in (self, other)]
+        super().update({**other, "policy_kwargs": {**both[0], **both[1]}})
+
+
+def _seed_of(folder: Path) -> int:
+    """Return the seed that RL-Zoo has noted in a folder of parameters."""
+    arguments = yaml.unsafe_load((folder / "args.yml").read_text(encoding="utf-8"))
+    return int(arguments["seed"])
+
+
+def _restore_evaluations(callback: EvalCallback, n_steps: int) -> None:
+    """Let a callback continue from the evaluations that its file has of the first steps."""
+    file = Path(f"{callback.log_path}.npz")
+    if not file.exists():
+        return
+    with np.load(file) as stored:
+        n = int(np.searchsorted(stored["timesteps"], n_steps, side="right"))
+        callback.evaluations_timesteps = stored["timesteps"][:n].tolist()
+        callback.evaluations_results = stored["results"][:n].tolist()
+        callback.evaluations_length = stored["ep_lengths"][:n].tolist()
+        if "successes" in stored:
+            callback.evaluations_successes = stored["successes"][:n].tolist()
+    means = [float(np.mean(returns)) for returns in callback.evaluations_results]
+    callback.best_mean_reward = max(means, default=-np.inf)
