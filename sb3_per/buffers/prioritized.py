@@ -170,7 +170,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
 
     def __getstate__(self) -> dict[str, Any]:
         # A pickled buffer is loaded into memory.
-        fresh = {"_batches_without_update": 0, "storage_dir": None}
+        fresh = {"_batches_without_update": 0, "storage_dir": None, "_needs_files": False}
         return {**self.__dict__, **fresh}
 
     def __repr__(self) -> str:

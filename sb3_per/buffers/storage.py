@@ -1,12 +1,10 @@
 """SB3's replay storage, read by slot: ``row * n_envs + env`` names one transition."""
 
-import functools
 import itertools
 import math
 import os
 import pathlib
 import tempfile
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -23,22 +21,11 @@ from sb3_per._utils import fill, map_arrays, require_number, require_whole, sele
 from sb3_per.buffers.frames import FrameStore, StackedRows, StackLayout
 from sb3_per.prioritization.sum_tree import IntArray
 
-try:
-    import psutil  # type: ignore[import-untyped]  # it has no types
-except ImportError:  # SB3 does not require it either
-    psutil = None
-
-# Observations without numbers: SB3's constructor gets this space, and makes no arrays for them.
+# Observations without numbers: SB3's constructor makes no arrays for them.
 EMPTY_SPACE = spaces.Box(0, 0, (0,), np.uint8)
 CPU = th.device("cpu")
 # The arrays in which SB3 keeps transitions.
 STORAGE = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
-
-# What makes a buffer fit into memory.
-HINT = (
-    "A smaller buffer_size helps; n_stack, which stores the frames of stacked images once; and "
-    "storage_dir, which keeps observations in files"
-)
 
 
 class SlotReplayBuffer(ReplayBuffer):
@@ -80,15 +67,20 @@ class SlotReplayBuffer(ReplayBuffer):
             if value > 1 and optimize_memory_usage:
                 raise ValueError(f"{name} must be 1 with optimize_memory_usage, got {value}")
         require_number("gamma", gamma, 0, 1)
+        if isinstance(info_keys, str):
+            raise ValueError(f"info_keys must be a list of keys, got {info_keys!r}")
         has_dict = isinstance(observation_space, spaces.Dict)
         if has_dict and not isinstance(self, DictReplayBuffer):
             raise ValueError(
                 "Dict observations need a buffer such as PrioritizedDictReplayBuffer, got "
                 f"{type(self).__name__}"
             )
+        space, sb3_makes_arrays = observation_space, n_stack == 1 and storage_dir is None
+        if not sb3_makes_arrays:
+            space = spaces.Dict({}) if has_dict else EMPTY_SPACE
         super().__init__(
             int(buffer_size),
-            spaces.Dict({}) if has_dict else EMPTY_SPACE,
+            space,
             action_space,
             device,
             n_envs=int(n_envs),
@@ -100,83 +92,54 @@ class SlotReplayBuffer(ReplayBuffer):
         self.n_stack = int(n_stack)
         self.frames_first = frames_first
         self.storage_dir = None if storage_dir is None else os.fspath(storage_dir)
-        if isinstance(info_keys, str):
-            raise ValueError(f"info_keys must be a list of keys, got {info_keys!r}")
         self.info_keys = tuple(info_keys)
         self.info_arrays: dict[str, NDArray[Any]] = {}  # made by the first transition
         self.observation_space = observation_space
         self.obs_shape = get_obs_shape(observation_space)  # type: ignore[assignment]  # of SB3
-        if self.n_stack > 1:
-            self._frame_layout()  # raises ValueError now, not at the first transition
-        else:
-            self.frames = None
-        del self.observations  # SB3's, which is empty
-        vars(self).pop("next_observations", None)
+        self.frames = None
+        self._needs_files = self.storage_dir is not None
+        if not sb3_makes_arrays:
+            self._make_observations(_read_only_zeros if self._needs_files else np.zeros)
 
-    def _frame_layout(self) -> StackLayout:
-        return StackLayout(self.observation_space, self.n_stack, self.n_envs, self.frames_first)
-
-    def __getattr__(self, name: str) -> Any:
-        """
-        Make the arrays of observations when they are first used, in memory or in files.
-
-        So a model that only plays takes no memory for them and makes no files.
-        """
-        if name not in self._stores_of_observations():
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        try:
-            vars(self).update(self._made_stores())
-        except MemoryError as error:
-            n_bytes = as_text(self._bytes_of_observations())
-            raise MemoryError(f"the replay buffer needs {n_bytes}. {HINT}") from error
-        if self.storage_dir is None:
-            warn_if_too_large(self._bytes_of_observations())
-        return vars(self)[name]
-
-    def _stores_of_observations(self) -> tuple[str, ...]:
-        """Return the names of the arrays of observations, (n_rows, n_envs, ...) each."""
-        if vars(self).get("obs_shape") is None:
-            return ()  # not made yet
-        if self.n_stack > 1:
-            return ("frames", *STORAGE[:2])
-        return STORAGE[:1] if self.optimize_memory_usage else STORAGE[:2]
-
-    def _made_stores(self) -> dict[str, Any]:
-        """Return new arrays of observations by name."""
-        zeros: Callable[..., NDArray[Any]] = np.zeros
-        if self.storage_dir is not None:
-            zeros = FileArrays(self.storage_dir)
+    def _make_observations(self, zeros: Callable[..., NDArray[Any]]) -> None:
+        """Make the arrays of observations, (n_rows, n_envs, ...) each, or the store of frames."""
         space, sizes = self.observation_space, (self.buffer_size, self.n_envs)
         if self.n_stack > 1:
-            frames = FrameStore(self.buffer_size, self._frame_layout(), zeros)
-            shape = (*sizes, *frames.layout.shape)
-            gather = (frames.observations, frames.next_observations)
-            rows = [StackedRows(function, shape, frames.layout.dtype) for function in gather]
-            return dict(zip(self._stores_of_observations(), (frames, *rows), strict=True))
-        made: dict[str, Any] = {}
-        for store in self._stores_of_observations():
+            layout = StackLayout(space, self.n_stack, self.n_envs, self.frames_first)
+            self.frames = frames = FrameStore(self.buffer_size, layout, zeros)
+            both: Any = (
+                StackedRows(gather, (*sizes, *layout.shape), layout.dtype)
+                for gather in (frames.observations, frames.next_observations)
+            )
+            self.observations, self.next_observations = both
+            return
+        for name in STORAGE[: 1 if self.optimize_memory_usage else 2]:
             arrays = {
                 key: zeros((*sizes, *get_obs_shape(part)), part.dtype)
                 for key, part in _parts_of(space).items()
             }
-            made[store] = arrays if isinstance(space, spaces.Dict) else arrays[None]
-        return made
+            setattr(self, name, arrays if isinstance(space, spaces.Dict) else arrays[None])
 
-    def _bytes_of_observations(self) -> int:
-        parts = _parts_of(self.observation_space).values()
-        of_slot: int = sum(math.prod(get_obs_shape(part)) * part.dtype.itemsize for part in parts)
-        n_bytes = self.n_slots * of_slot
-        if self.n_stack > 1:
-            return n_bytes // self.n_stack
-        return n_bytes * len(self._stores_of_observations())
+    def _make_files(self) -> None:
+        """Put files in the place of the observations of an empty buffer, before the first write."""
+        # Not in the constructor: an agent that only plays needs none.
+        if self.storage_dir is not None and self._needs_files:
+            self._make_observations(FileArrays(self.storage_dir))
+            self._needs_files = False
 
     @property
     def nbytes(self) -> int:
         """Return how many bytes the transitions of a full buffer take, in memory or in files."""
-        arrays = [self.actions, self.rewards, self.dones, self.timeouts, *self.info_arrays.values()]
-        frames = vars(self).get("frames")
-        n_bytes = self._bytes_of_observations() if frames is None else frames.nbytes
-        return int(n_bytes) + sum(array.nbytes for array in arrays)
+        sizes = [] if self.frames is None else [self.frames.nbytes]
+        map_arrays(lambda array: sizes.append(array.nbytes), self._arrays())
+        return sum(sizes)
+
+    def _arrays(self) -> dict[str, Any]:
+        """Return the arrays of transitions by name, except frames; dicts for Dict observations."""
+        names = [name for name in STORAGE if hasattr(self, name)]
+        if self.frames is not None:
+            names = names[2:]
+        return {**{name: getattr(self, name) for name in names}, "infos": self.info_arrays}
 
     @property
     def n_slots(self) -> int:
@@ -204,7 +167,7 @@ class SlotReplayBuffer(ReplayBuffer):
             "buffer_size": self.buffer_size,
             "pos": int(self.pos),
             "full": bool(self.full),
-            "arrays": self._views(self.info_arrays),
+            "arrays": self._views(),
         }
         return state if self.frames is None else {**state, "frames": self.frames.state_dict()}
 
@@ -216,19 +179,16 @@ class SlotReplayBuffer(ReplayBuffer):
             "n_envs": self.n_envs,
             "optimize_memory_usage": self.optimize_memory_usage,
             "n_stack": self.n_stack,
-            "frames_first": self.n_stack > 1 and self._frame_layout().frames_first,
+            "frames_first": self.frames is not None and self.frames.layout.frames_first,
             "info_keys": [*self.info_keys],
             "hindsight replay": False,
         }
 
-    def _views(self, infos: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    def _views(self) -> Any:
         """Return views of the rows that are used, by name; in dicts for Dict observations."""
         # Memory-optimised storage holds the last next observation in the row at the write head.
         n_rows = min(self.size() + self.optimize_memory_usage, self.buffer_size)
-        names = () if self.n_stack > 1 else self._stores_of_observations()
-        stores = {**{name: getattr(self, name) for name in (*names, *STORAGE[2:])}, "infos": infos}
-        views: dict[str, Any] = select(stores, np.s_[:n_rows])
-        return views
+        return select(self._arrays(), np.s_[:n_rows])
 
     def _require_fitting(self, state: Mapping[str, Any]) -> None:
         """Raise ValueError unless ``_fill`` can fill this buffer."""
@@ -244,10 +204,13 @@ class SlotReplayBuffer(ReplayBuffer):
         """Fill an empty buffer from a state of ``_state_dict``."""
         arrays = state["arrays"]
         sizes = self.buffer_size, self.n_envs
-        infos = {k: np.zeros((*sizes, *v.shape[2:]), v.dtype) for k, v in arrays["infos"].items()}
+        self._make_files()
+        self.info_arrays = {
+            key: np.zeros((*sizes, *values.shape[2:]), values.dtype)
+            for key, values in arrays["infos"].items()
+        }
         self.pos, self.full = state["pos"], state["full"]
-        fill(self._views(infos), arrays)
-        self.info_arrays = infos
+        fill(self._views(), arrays)
         if self.frames is not None:
             self.frames.load_state_dict(state["frames"], self.size())
 
@@ -279,6 +242,8 @@ class SlotReplayBuffer(ReplayBuffer):
         if self.info_keys:
             values = info_values(infos, self.info_keys)
             self.make_info_arrays(values)
+        if self._needs_files:
+            self._make_files()
         if self.frames is not None:
             self.frames.add(row, self.full, obs, next_obs)
         else:
@@ -320,9 +285,9 @@ class SlotReplayBuffer(ReplayBuffer):
         """
         n = len(transitions["rewards"])
         if self.n_stack > 1:  # frames are in a ring, in which nothing stays
-            for name in self._stores_of_observations():
-                vars(self).pop(name, None)
             self.n_stack, self.frames_first, self.frames = 1, None, None
+            self._make_observations(np.zeros)
+        self._make_files()
         self.make_info_arrays(transitions["infos"])
         stores = {name: getattr(self, name) for name in STORAGE} | {"infos": self.info_arrays}
         start = 0
@@ -486,7 +451,7 @@ class FileArrays:
 
     The files have no names, so their space is free again when the arrays are deleted or the process
     ends, however it ends. The space is reserved at once: a full disk raises OSError then, not
-    later. A pickle of this object makes arrays in memory.
+    later.
 
     :param folder: Where the files lie; it is made if it is missing.
     """
@@ -504,19 +469,10 @@ class FileArrays:
                 file.truncate(n_bytes)
             return np.memmap(file, dtype, "r+", shape=shape).view(np.ndarray)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return functools.partial, (np.zeros,)
 
-
-def warn_if_too_large(n_bytes: int) -> None:
-    """Warn, as SB3's buffers do, if a buffer needs more memory than is free."""
-    free = n_bytes if psutil is None else psutil.virtual_memory().available
-    if n_bytes > free:
-        warnings.warn(
-            "this system does not seem to have enough memory for the replay buffer: it needs "
-            f"{as_text(n_bytes)} when it is full, and {as_text(free)} are free. {HINT}",
-            stacklevel=4,
-        )
+def _read_only_zeros(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    """Return zeros that take no memory, until files are made."""
+    return np.broadcast_to(np.zeros((), dtype), shape)
 
 
 def as_text(n_bytes: int) -> str:

@@ -332,21 +332,6 @@ def test_repr_shows_frames_and_bytes():
 # Errors
 
 
-def test_buffer_that_is_too_large_says_what_helps(monkeypatch):
-    def zeros(*args, **kwargs):
-        raise MemoryError("Unable to allocate")
-
-    player = Player()
-    for options, needed in (({}, "1.6 kB"), ({"n_stack": 4}, "0.2 kB")):
-        buffer = make(player, 5, **options)
-        with monkeypatch.context() as patch:
-            patch.setattr(np, "zeros", zeros)
-            with pytest.raises(MemoryError, match=needed) as error:
-                add(player, 1, buffer)
-        for name in ("buffer_size", "n_stack", "storage_dir"):
-            assert name in str(error.value)
-
-
 def test_observations_of_another_shape_change_nothing():
     player = Player()
     buffer = make(player, 10, n_stack=4)

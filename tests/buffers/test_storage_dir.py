@@ -24,7 +24,6 @@ from sb3_per import (
     load_buffer,
     save_buffer,
 )
-from sb3_per.buffers import storage
 
 STACKS = spaces.Box(0, 255, (8, 8, 4), np.uint8)
 pytestmark = pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="reserves no files")
@@ -149,19 +148,6 @@ def test_buffer_of_five_times_the_memory_limit_is_filled(tmp_path):
     assert "MemoryError" in in_memory.stderr
 
 
-def test_buffer_larger_than_free_memory_warns(monkeypatch, tmp_path):
-    class Memory:
-        available = 100
-
-    monkeypatch.setattr(storage, "psutil", type("", (), {"virtual_memory": Memory}))
-
-    for space, options in ((BOX, {}), (DICT, {}), (STACKS, {"n_stack": 4})):
-        add = fill_with_stacks if space is STACKS else fill
-        with pytest.warns(UserWarning, match="n_stack, .* storage_dir"):
-            add(make(space, **options), 1)
-        add(make(space, tmp_path, **options), 1)  # a warning would be an error
-
-
 def test_model_trains_and_saves_checkpoints(tmp_path, monkeypatch):
     env, options = gym.make("CartPole-v1"), {"storage_dir": tmp_path / "files"}
     settings = {"buffer_size": 100, "learning_starts": 20, "seed": 0, "device": "cpu"}
@@ -172,15 +158,3 @@ def test_model_trains_and_saves_checkpoints(tmp_path, monkeypatch):
     parameters = [[*model.policy.parameters()] for model in models]
     assert all(map(th.equal, *parameters))
     assert files_of(tmp_path / "files") > 0
-
-
-def test_checkpoint_callback_makes_no_second_buffer(tmp_path, monkeypatch):
-    made = []
-    monkeypatch.setattr(storage, "warn_if_too_large", made.append)
-    model = PERDQN(
-        "MlpPolicy", "CartPole-v1", buffer_size=1000, replay_buffer_kwargs={"storage_dir": tmp_path}
-    )
-
-    model.learn(10, CheckpointCallback(100, tmp_path / "checkpoints"))
-
-    assert max(made, default=0) < 1000
