@@ -4,18 +4,33 @@ Draw the figures of the result pages from ``benchmarks/results``: ``python -m be
 Names of figures as arguments draw these alone: ``python -m benchmarks.figures rare``.
 """
 
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.transforms import blended_transform_factory
 
+from benchmarks import verdicts
 from benchmarks.cliffwalk import report as cliffwalk
 from benchmarks.speed import memory, ops
-from sb3_per.compare.report import write_figure
+from benchmarks.verdicts import RESULTS
+from sb3_per.compare.report import (
+    BLUE,
+    GREY,
+    ORANGE,
+    WIDTH,
+    figure_style,
+    save_figure,
+    write_figure,
+)
 from sb3_per.compare.results import PACKED, Results, read
 
-RESULTS, PAGES = Path("benchmarks/results"), Path("docs/results")
+PAGES, GUIDE = Path("docs/results"), Path("docs/pictures")
 # The suites, and the variants that their figures show; all, if none is named.
 SUITES = {
     "ablation": ("per", "quarter_step", "td_error_clip_1", "beta_0", "alpha_1"),
@@ -43,7 +58,7 @@ TITLES = {
     "FrozenLake-v1": "FrozenLake 8x8, no slipping",
     "FrozenLake8x8-v1": "FrozenLake 8x8, slippery",
 }
-README = Path("docs/pictures/rare.svg")
+ALGORITHMS = {"PERDQN": BLUE, "Rainbow": ORANGE}  # of the picture of the verdicts
 # Suite, environment, title of each panel.
 RARE = (
     ("minigrid_one_step", "MiniGrid-DoorKey-5x5-v0", "DoorKey, n_steps=1"),
@@ -65,8 +80,71 @@ def main(*names: str) -> None:
         if not names or name in names:
             rows = pd.read_json(RESULTS / f"{name}{PACKED}", lines=True)
             draw(rows, PAGES / f"{name}.svg")
-    if not names or "rare" in names:
-        write_figure(_joined(RARE), README, ("dqn", "alpha1"), n_columns=len(RARE))
+    for name, draw_picture in PICTURES.items():
+        if not names or name in names:
+            draw_picture(GUIDE / f"{name}.svg")
+
+
+def draw_rare(file: Path) -> None:
+    """Draw learning curves with one-step and three-step returns."""
+    write_figure(_joined(RARE), file, ("dqn", "alpha1"), n_columns=len(RARE))
+
+
+def draw_verdicts(file: Path) -> None:
+    """Draw P over DQN by both measures: a block for each kind of task, a line for each task."""
+    blocks: dict[str, dict[str, dict[str, verdicts.Chances]]] = {}
+    for row in verdicts.ROWS:
+        if row.base == "dqn":
+            blocks.setdefault(row.task, {})[row.algorithm] = dict(verdicts.chances(row))
+    labels: dict[int, str] = {}
+    top = 0
+    with figure_style():
+        figure = Figure(layout="constrained")
+        panels = dict(zip(("area", "final"), figure.subplots(1, 2, sharey=True), strict=True))
+        at_left = blended_transform_factory(figure.transFigure, panels["area"].transData)
+        heading = {"transform": at_left, "va": "center", "weight": "bold", "in_layout": False}
+        for title, chances in blocks.items():
+            names = [*next(iter(chances.values()))]
+            panels["area"].text(0.01, top, title, **heading)
+            labels |= dict(enumerate(names, top + 1))
+            for measure, panel in panels.items():
+                _draw_block(panel, chances, measure, top + 1)
+            top += len(names) + 1
+        for title, panel in zip(("area", "final return"), panels.values(), strict=True):
+            panel.set(title=title, xlim=(-0.04, 1.04), ylim=(top - 0.4, -0.6))
+            panel.set_xticks((0, 0.5, 1), ("0", "0.5", "1"))
+            panel.set_yticks([*labels], labels.values())
+            panel.tick_params(axis="y", length=0)
+            panel.spines["left"].set_visible(False)
+        figure.set_size_inches(WIDTH, 0.24 * top + 1.2)
+        figure.supxlabel("P(better than DQN), from equal steps", fontsize="medium")
+        figure.legend(handles=_handles(), loc="outside upper center", ncols=3)
+        save_figure(figure, file)
+
+
+def _draw_block(
+    panel: Any, chances: dict[str, dict[str, verdicts.Chances]], measure: str, top: int
+) -> None:
+    """Draw a point and an interval for each task; a point without an interval is hollow."""
+    n_lines = len(next(iter(chances.values())))
+    panel.fill_between((0.5, 1), top - 0.5, top + n_lines - 0.5, color=GREY, alpha=0.12, lw=0)
+    for i, (algorithm, found) in enumerate(chances.items()):
+        colour, shift = ALGORITHMS[algorithm], 0.36 * (i - (len(chances) - 1) / 2)
+        for y, (name, chance) in enumerate(found.items()):
+            value, low, high = getattr(chance, measure)
+            style = {"marker": "D", "markersize": 8} if name == verdicts.ALL else {"marker": "o"}
+            fill = "none" if math.isnan(low) else colour
+            at = top + y + shift
+            panel.hlines(at, low, high, colour, linewidth=2)
+            panel.plot(value, at, color=colour, markerfacecolor=fill, clip_on=False, **style)
+
+
+def _handles() -> list[Line2D]:
+    marks: dict[str, dict[str, Any]] = {
+        name: {"color": colour, "linewidth": 2} for name, colour in ALGORITHMS.items()
+    }
+    marks["three seeds"] = {"color": GREY, "markerfacecolor": "none", "linewidth": 0}
+    return [Line2D([], [], marker="o", label=label, **mark) for label, mark in marks.items()]
 
 
 def _joined(panels: Sequence[tuple[str, str, str]]) -> Results:
@@ -79,6 +157,9 @@ def _joined(panels: Sequence[tuple[str, str, str]]) -> Results:
             if run.environment == environment:
                 finished.append((run._replace(environment=title), result))
     return Results(results.suite.model_copy(update={"environments": environments}), finished, [])
+
+
+PICTURES = {"rare": draw_rare, "verdicts": draw_verdicts}
 
 
 if __name__ == "__main__":

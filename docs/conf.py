@@ -1,5 +1,7 @@
 """Settings of the documentation site: ``make docs`` builds it."""
 
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from docutils import nodes
@@ -18,8 +20,19 @@ release = version = sb3_per.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 exclude_patterns = ["_build"]
-myst_enable_extensions = ["attrs_inline", "colon_fence", "deflist", "dollarmath", "fieldlist"]
+myst_enable_extensions = [
+    "attrs_inline",
+    "colon_fence",
+    "deflist",
+    "dollarmath",
+    "fieldlist",
+    "substitution",
+]
 myst_heading_anchors = 3
+PROJECT = (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
+ADDRESS = re.findall('^Repository = "(.*)"', PROJECT, flags=re.MULTILINE)[0]
+CLONE = f"git clone {ADDRESS} && cd sb3-per && pip install ."
+myst_substitutions = {"clone": f"```bash\n{CLONE}\n```"}
 # [DQN](sb3:modules/dqn.html) links into SB3's documentation; no inventory has to be downloaded.
 SB3 = "https://stable-baselines3.readthedocs.io/en/master/"
 CONTRIB = "https://sb3-contrib.readthedocs.io/en/master/"

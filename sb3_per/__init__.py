@@ -20,7 +20,7 @@ from sb3_per.checkpoints import (
 )
 from sb3_per.options import PAPER
 
-__version__ = "0.3.0"
+__version__ = "0.3.0.dev0"
 
 __all__ = [
     "PAPER",

@@ -118,8 +118,9 @@ def test_pictures_are_those_that_the_script_draws():
 
     drawn = script["pictures"]()  # type: ignore[operator]
 
-    # `python -m benchmarks.figures` draws the README's figure.
-    assert {path.stem for path in DOCS.glob("pictures/*.svg")} == {*drawn, "rare"}
+    # `python -m benchmarks.figures` draws the others.
+    pictures = {path.stem for path in DOCS.glob("pictures/*.svg")}
+    assert pictures == {*drawn, "rare", "verdicts"}
     for name, content in drawn.items():
         assert (DOCS / "pictures" / f"{name}.svg").read_text(encoding="utf-8") == content
         assert ElementTree.fromstring(content).get("aria-label")
@@ -153,3 +154,12 @@ def test_version_is_the_same_everywhere():
     assert heading is not None
     assert citation is not None
     assert heading[1] == citation[1] == __version__.partition(".dev")[0]
+
+
+def test_release_names_its_repository():
+    address = re.search(
+        r'^Repository = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE
+    )
+
+    assert address is not None
+    assert ".dev" in __version__ or "/OWNER/" not in address[1]

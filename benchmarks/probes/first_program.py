@@ -1,5 +1,5 @@
 """
-Run README's first program with other seeds, and print the mean returns of both algorithms.
+Run the Quickstart's program on MinAtar with other seeds, and print both algorithms' returns.
 
     python -m benchmarks.probes.first_program 10 20     # seeds 10 to 19, a minute each
 """
@@ -15,12 +15,13 @@ import pandas as pd
 
 from sb3_per.compare.report import markdown
 
-README = Path("README.md")
+PAGE = Path("docs/quickstart.md")
 
 
 def main(first: str, end: str) -> None:
     """Print a row for each seed: means over the training, and over its last fifth."""
-    program = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.DOTALL | re.MULTILINE)[0]
+    programs = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    (program,) = (text for text in programs if "minatar" in text)
     program = program.replace(", progress_bar=True", "")
     rows = []
     for seed in range(int(first), int(end)):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from benchmarks import default_rule, figures
+from benchmarks import figures, verdicts
 from benchmarks.cliffwalk import report as cliffwalk
 from benchmarks.speed import __main__ as speed
 from sb3_per.compare.report import table, table_of_runs
@@ -81,19 +81,37 @@ def test_probabilities_of_improvement_are_those_of_the_page(name):
         assert row["P area"] in text
 
 
-@pytest.mark.parametrize("question", default_rule.QUESTIONS, ids=lambda question: question[0])
-def test_answer_of_the_rule_is_that_of_its_page(question):
-    name, suites, *pair, least = question
-    row = default_rule.compared(default_rule.runs_of(RESULTS, suites), *pair)
-    area, final = row["area"], row["final"]
+@pytest.mark.parametrize("row", verdicts.ROWS, ids=lambda row: f"{row.algorithm} {row.task}")
+def test_verdict_is_that_of_the_results(row):
+    text = (ROOT / "docs" / "should-i-use-it.md").read_text(encoding="utf-8").replace("`", "")
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
+    table = {(line[0], line[1]): line[-3:] for line in cells if len(line) == 6}
+    together = dict(verdicts.chances(row, RESULTS))[verdicts.ALL]
 
-    if name.startswith("rule"):
-        assert f"| {least} | {area} | {final} |" in page("recipes")
-    elif name.startswith("aim"):
-        verdict = "met" if float(area.split()[0]) >= least else "missed"
-        assert f"| {least:.2f} | {verdict} | {area} | {final} |" in page("recipes")
-    else:
-        assert f"| {area} | {final} |" in page("minigrid")
+    assert table[row.task, row.algorithm] == together.texts()
+    # A P without a row of its own would be nobody's.
+    listed = {key for key, line in table.items() if line[0][:2] in ("0.", "1.")}
+    assert listed == {(row.task, row.algorithm) for row in verdicts.ROWS}
+    if row.aim is not None:
+        area, final = together.texts()[:2]
+        verdict = "met" if together.area.value >= row.aim else "missed"
+        assert f"| {row.aim:.2f} | {verdict} | {area} | {final} |" in page("recipes")
+
+
+@pytest.mark.parametrize("question", verdicts.RULE, ids=lambda question: question[0])
+def test_answer_of_the_rule_is_that_of_its_page(question):
+    _, suites, variant, over, least = question
+    found = verdicts.compared(verdicts.runs_of(RESULTS, suites), variant, over)
+
+    assert f"| {least} | {' | '.join(found.texts()[:2])} |" in page("recipes")
+
+
+@pytest.mark.parametrize("name", verdicts.RARE)
+def test_comparisons_with_rare_rewards_are_those_of_the_page(name):
+    runs = verdicts.runs_of(RESULTS, verdicts.RARE[name])
+
+    found = verdicts.compared(runs, "alpha1", "dqn")
+    assert f"| {' | '.join(found.texts()[:2])} |" in page("minigrid")
 
 
 @pytest.mark.parametrize("name", ["minatar_rainbow", "minigrid_parts"])
@@ -232,27 +250,27 @@ def test_control_in_numpy_is_that_of_the_page():
 def test_every_figure_is_drawn_and_shown():
     shown = {
         name
-        for path in (ROOT / "docs" / "results").glob("*.md")
+        for path in (ROOT / "docs").rglob("*.md")
         for name in re.findall(r"!\[[^]]+\]\([./a-z]*?(\w+)\.svg\)", path.read_text("utf-8"))
     }
 
-    assert shown == {*figures.SUITES, *figures.ROWS, figures.README.stem}
-    for folder in (ROOT / figures.PAGES, ROOT / figures.README.parent):
-        shown -= {path.stem for path in folder.glob("*.svg")}
+    assert shown == {*figures.SUITES, *figures.ROWS, *figures.PICTURES}
+    for folder in (figures.PAGES, figures.GUIDE):
+        shown -= {path.stem for path in (ROOT / folder).glob("*.svg")}
     assert not shown
 
 
-def test_figure_is_that_of_the_page(tmp_path, monkeypatch):
-    for name in ("README", "PAGES"):
-        monkeypatch.setattr(figures, name, tmp_path / getattr(figures, name).name)
+@pytest.mark.parametrize("name", figures.PICTURES)
+def test_figure_is_that_of_the_page(name, tmp_path, monkeypatch):
+    published = (ROOT / figures.GUIDE / f"{name}.svg").read_text()
+    monkeypatch.setattr(figures, "GUIDE", tmp_path)
     monkeypatch.chdir(ROOT)
 
-    figures.main("rare")
+    figures.main(name)
 
-    drawn, published = figures.README.read_text(), (ROOT / "docs/pictures/rare.svg").read_text()
-    assert re.findall(">([^<>]*[^<>\\s][^<>]*)</text>", drawn) == re.findall(
-        ">([^<>]*[^<>\\s][^<>]*)</text>", published
-    )
+    drawn = (tmp_path / f"{name}.svg").read_text()
+    text = ">([^<>]*[^<>\\s][^<>]*)</text>"
+    assert re.findall(text, drawn) == re.findall(text, published)
 
 
 @pytest.mark.slow
