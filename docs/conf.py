@@ -54,6 +54,7 @@ html_theme = "furo"
 html_title = f"sb3-per {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["tables.js"]
 html_show_sphinx = False
 html_show_copyright = False
 html_math_renderer = "mathml"

@@ -7,7 +7,6 @@ import json
 import pickle
 import subprocess
 import sys
-import tracemalloc
 import zipfile
 
 import gymnasium as gym
@@ -317,19 +316,13 @@ def test_value_that_cannot_be_read_loses_only_itself(tmp_path, monkeypatch):
     assert loaded.replay_buffer.beta == 1.0  # `rising` starts at 0
 
 
-def test_model_that_only_plays_takes_no_memory_or_files(tmp_path):
+def test_model_that_only_plays_makes_no_files(tmp_path):
     env = Point(space=spaces.Box(-9, 9, (50_000,), np.float32))  # 200 GB for a million
     options = {"storage_dir": str(tmp_path / "replay")}
-    for name, given in (("memory", None), ("files", options)):
-        make(PERSAC, env, buffer_size=10, options=given).save(tmp_path / name)
-        tracemalloc.start()
-        agent = PERSAC.load(tmp_path / name, env=env, buffer_size=1_000_000)
-        agent.predict(env.observation_space.sample())
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-
-        assert peak < 200e6
-        assert agent.replay_buffer_kwargs["storage_dir"] == (given and given["storage_dir"])
+    make(PERSAC, env, buffer_size=10, options=options).save(tmp_path / "files")
+    agent = PERSAC.load(tmp_path / "files", env=env, buffer_size=1_000_000)
+    agent.predict(env.observation_space.sample())
+    assert agent.replay_buffer_kwargs["storage_dir"] == options["storage_dir"]
     make(PERDQN, stacked(), options={**options, "n_stack": 3}).save(tmp_path / "frames")
     assert PERDQN.load(tmp_path / "frames", env=stacked()).replay_buffer.n_stack == 3
     assert not (tmp_path / "replay").exists()
