@@ -31,8 +31,7 @@ myst_enable_extensions = [
 myst_heading_anchors = 3
 PROJECT = (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
 ADDRESS = re.findall('^Repository = "(.*)"', PROJECT, flags=re.MULTILINE)[0]
-CLONE = f"git clone {ADDRESS} && cd sb3-per && pip install ."
-myst_substitutions = {"clone": f"```bash\n{CLONE}\n```"}
+myst_substitutions = {"clone": f"```bash\ngit clone {ADDRESS}\npip install ./sb3-per\n```"}
 # [DQN](sb3:modules/dqn.html) links into SB3's documentation; no inventory has to be downloaded.
 SB3 = "https://stable-baselines3.readthedocs.io/en/master/"
 CONTRIB = "https://sb3-contrib.readthedocs.io/en/master/"
