@@ -41,7 +41,6 @@ SUITES = {
     "few_updates": ("dqn", "alpha1"),
     "goals_dqn": (),
     "goals_sac": (),
-    "million": (),
     "minatar_rainbow": (),
     "minigrid": ("dqn", "alpha1"),
     "sparse": (),

@@ -24,9 +24,14 @@ KEEP = 2  # checkpoints: each is as large as the buffer
 
 def train() -> None:
     """Run ``rl_zoo3.train`` with the arguments in ``sys.argv``, which may have ``--resume``."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--resume", action="store_true")
-    parser.add_argument("--seed", type=int)
+    parser = argparse.ArgumentParser(
+        usage=argparse.SUPPRESS, add_help=False, allow_abbrev=False, description="Our own option:"
+    )
+    resume = "continue the latest run (with this --seed, if given) from its newest checkpoint"
+    parser.add_argument("--resume", action="store_true", help=resume)
+    parser.add_argument("--seed", type=int, help=argparse.SUPPRESS)
+    if {"-h", "--help"} & set(sys.argv):
+        parser.print_help()
     given = parser.parse_known_args(sys.argv[1:])[0]
     if given.resume:
         sys.argv.remove("--resume")

@@ -29,7 +29,6 @@ PAGES = {
     "few_updates": "minigrid",
     "goals_dqn": "goals",
     "goals_sac": "goals",
-    "million": "pong",
     "minatar": "minatar",
     "minatar_rainbow": "minatar",
     "minigrid": "minigrid",
@@ -40,7 +39,7 @@ PAGES = {
     "sparse": "sparse",
     "sparse_qrdqn": "sparse",
 }
-WITHOUT_INTERVALS = {"million", "minatar_rainbow", "minigrid_parts", "recipes"}
+WITHOUT_INTERVALS = {"minatar_rainbow", "minigrid_parts", "recipes"}
 WITH_INTERVALS = sorted({*PAGES} - WITHOUT_INTERVALS)
 # Packages that gymnasium needs for the environments of a suite.
 PACKAGES = {"MiniGrid": "minigrid", "MinAtar": "minatar", "Lunar": "Box2D", "Hopper": "mujoco"}
@@ -136,15 +135,6 @@ def test_pairs_of_rainbow_are_those_of_the_page():
             aimed += 1
             assert f"| {' | '.join(over_all)} |" in text
     assert aimed == 3
-
-
-def test_returns_on_pong_are_those_of_the_page():
-    for run, result in results_of("million").finished:
-        means = [sum(episodes) / len(episodes) for episodes in result["returns"]]
-        shown = [means[0], means[1], *means[4:]]  # the page has one column for 100 to 200
-        label = {"dqn": "DQN, 100,000", "per_million": "PERDQN, a million"}[run.variant]
-        listed = " | ".join(f"{mean:.1f}" for mean in shown)
-        assert f"{label} transitions | {listed} |" in page("pong")
 
 
 def test_scores_of_atari_100k_are_the_published_ones():
