@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from builders import BOX, TWO_ACTIONS, fill
 
 from examples import (
@@ -17,7 +18,9 @@ from examples import (
     rainbow_parts,
     save_and_resume,
 )
+from examples.image_observations import BrightColumn
 from sb3_per import PERDQN, PrioritizedReplayBuffer
+from sb3_per.zoo import config_folder
 
 QUIET = pytest.mark.filterwarnings("ignore:rich is experimental")  # tqdm says so of its own bar
 NOTEBOOK = Path(cartpole.__file__).parent / "quickstart.ipynb"
@@ -95,6 +98,33 @@ def test_custom_priorities_count_every_replay(capsys):
     # where those that a batch holds twice count once.
     n_replays = int(re.search(r"replayed (\d+) times", capsys.readouterr().out).group(1))
     assert 25 <= n_replays <= 29
+
+
+@QUIET
+@pytest.mark.slow
+def test_atari_learns_and_continues(capsys, monkeypatch):
+    atari = pytest.importorskip("examples.atari")
+    monkeypatch.setitem(atari.SETTINGS, "learning_starts", 100)
+
+    assert atari.main("Pong", total_timesteps=120, n_games=1)._n_updates == 20
+    assert atari.main("Pong", total_timesteps=140, n_games=1).num_timesteps == 140
+    assert capsys.readouterr().out.count("mean return of 1 games -2") == 2
+
+
+def test_atari_has_the_settings_of_its_yaml_file():
+    atari = pytest.importorskip("examples.atari")
+    text = (config_folder() / "rainbow_atari100k.yml").read_text(encoding="utf-8")
+    model = atari.Rainbow("CnnPolicy", BrightColumn(), **atari.SETTINGS)
+
+    for name, value in yaml.safe_load(text)["atari"].items():
+        if name in ("policy_kwargs", "replay_buffer_kwargs"):
+            used = {**getattr(model, name), **vars(model.policy.parts)}
+            assert (
+                used.items()
+                >= {k: tuple(v) if k == "beta" else v for k, v in value.items()}.items()
+            )
+        elif name not in ("policy", "env_wrapper", "frame_stack", "n_timesteps", "train_freq"):
+            assert getattr(model, name) == value
 
 
 def test_notebook_runs_and_draws_its_figures(monkeypatch, capsys):
