@@ -1,8 +1,9 @@
 """
 Steps a second of DQN, PERDQN and Rainbow on a GPU: ``python -m benchmarks.probes.gpu``.
 
-Gradient steps alone, and steps of ``learn`` with an environment that costs next to nothing. The
-algorithms take turns in random order; the table has medians.
+Gradient steps alone, and steps of ``learn``: in environments that cost next to nothing, and in
+Breakout (extra ``atari``), with one environment and with eight. PERDQN and Rainbow are measured
+with and without CUDA graphs. The algorithms take turns in random order; the table has medians.
 """
 
 import sys
@@ -10,21 +11,23 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from importlib.util import find_spec
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
-import pandas as pd
 import torch as th
 from gymnasium import spaces
 from stable_baselines3 import DQN
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecFrameStack
 
 from sb3_per import PERDQN, Rainbow
-from sb3_per.compare.report import markdown
 
 IMAGES, VECTORS = spaces.Box(0, 255, (84, 84, 1), np.uint8), spaces.Box(-1, 1, (24,), np.float32)
-N_GRADIENT_STEPS, N_STEPS = 200, 800  # of a turn
+N_GRADIENT_STEPS, N_STEPS = 100, 400  # of a turn
+HEAD = """\
+| task, batch | | gradient steps a second | over DQN | steps of `learn` a second | over DQN |
+|---|---|--:|--:|--:|--:|"""
 
 
 class Random(gym.Env[Any, Any]):
@@ -47,9 +50,46 @@ class Random(gym.Env[Any, Any]):
         return self.pool[self.step_number % 16], float(action == 0), is_done, False, {}
 
 
-def environments(space: spaces.Box) -> VecEnv:
-    env = DummyVecEnv([partial(Random, space)])
-    return VecFrameStack(env, 4) if space is IMAGES else env
+class Small(gym.ObservationWrapper[Any, Any, Any]):
+    """Frames of 84 x 84 pixels, without OpenCV."""
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.observation_space = IMAGES
+
+    def observation(self, observation: Any) -> Any:
+        rows, columns = (np.linspace(0, n - 1, 84).astype(int) for n in observation.shape)
+        return observation[rows[:, None], columns, None]
+
+
+def breakout() -> gym.Env[Any, Any]:
+    import ale_py
+
+    gym.register_envs(ale_py)
+    return Small(gym.make("ALE/Breakout-v5", obs_type="grayscale"))
+
+
+def stacked(make: Callable[[], gym.Env[Any, Any]], n_envs: int = 1) -> VecEnv:
+    return VecFrameStack(DummyVecEnv([make] * n_envs), 4)
+
+
+class Task(NamedTuple):
+    """What is learned, and how."""
+
+    make_env: Callable[[], VecEnv]
+    policy: str
+    batch_size: int
+    network: dict[str, Any]
+
+
+TASKS = {
+    "random images": Task(partial(stacked, partial(Random, IMAGES)), "CnnPolicy", 32, {}),
+    "random vectors": Task(
+        lambda: DummyVecEnv([partial(Random, VECTORS)]), "MlpPolicy", 256, {"net_arch": [256, 256]}
+    ),
+    "Breakout": Task(partial(stacked, breakout), "CnnPolicy", 32, {}),
+    "Breakout, 8 environments": Task(partial(stacked, breakout, 8), "CnnPolicy", 32, {}),
+}
 
 
 def fused_dqn(*args: Any, **options: Any) -> DQN:
@@ -61,48 +101,57 @@ def fused_dqn(*args: Any, **options: Any) -> DQN:
 ALGORITHMS: dict[str, Callable[..., DQN]] = {
     "DQN": DQN,
     "DQN, fused Adam": fused_dqn,
-    "PERDQN": PERDQN,
-    "Rainbow": Rainbow,
+    "PERDQN, no graphs": partial(PERDQN, cuda_graphs=False),
+    "PERDQN": partial(PERDQN, cuda_graphs=True),
+    "Rainbow, no graphs": partial(Rainbow, cuda_graphs=False),
+    "Rainbow": partial(Rainbow, cuda_graphs=True),
 }
 
 
-def measure(policy: str, space: spaces.Box, batch_size: int, rounds: int) -> list[dict[str, Any]]:
-    net = {"net_arch": [256, 256]} if space is VECTORS else {}
-    sizes = {"buffer_size": 20_000, "learning_starts": 1_000, "batch_size": batch_size}
+def measure(name: str, task: Task, rounds: int) -> list[list[str]]:
+    """Return a row for each algorithm: medians, and their ratios to those of DQN."""
+    options: dict[str, Any] = {"policy_kwargs": task.network, "batch_size": task.batch_size}
+    options |= {"buffer_size": 20_000, "learning_starts": 1_000, "device": "cuda"}
     models = {
-        name: make(policy, environments(space), policy_kwargs=net, device="cuda", **sizes).learn(
-            2_000
-        )
-        for name, make in ALGORITHMS.items()
+        algorithm: make(task.policy, task.make_env(), **options).learn(1_200)
+        for algorithm, make in ALGORITHMS.items()
     }
     rates: dict[Any, list[float]] = defaultdict(list)
     generator = np.random.default_rng(0)
     for _ in range(rounds):
-        for name in generator.permutation([*models]):
-            model = models[name]
-            for what, n, run in (
-                ("gradient steps/s", N_GRADIENT_STEPS, partial(model.train, batch_size=batch_size)),
-                ("steps of learn/s", N_STEPS, partial(model.learn, reset_num_timesteps=False)),
-            ):
-                th.cuda.synchronize()
-                start = time.perf_counter()
-                run(n)
-                th.cuda.synchronize()
-                rates[name, what].append(n / (time.perf_counter() - start))
-    rows: list[dict[str, Any]] = []
-    for name in models:
-        row: dict[str, Any] = {"network, batch": f"{policy}, {batch_size}", "algorithm": name}
+        for algorithm in generator.permutation([*models]):
+            model = models[algorithm]
+            train = partial(model.train, batch_size=task.batch_size)
+            learn = partial(model.learn, reset_num_timesteps=False)
+            rates[algorithm, "gradient steps/s"].append(rate(train, N_GRADIENT_STEPS))
+            rates[algorithm, "steps of learn/s"].append(rate(learn, N_STEPS))
+    rows = []
+    for algorithm in models:
+        row = [f"{name}, {task.batch_size}", algorithm]
         for what in ("gradient steps/s", "steps of learn/s"):
-            rate, of_dqn = (np.median(rates[key, what]) for key in (name, "DQN"))
-            row |= {what: f"{rate:.0f}", f"{what}, over DQN": f"{rate / of_dqn:.2f}"}
+            ours, of_dqn = (np.median(rates[key, what]) for key in (algorithm, "DQN"))
+            row += [f"{ours:.0f}", f"{ours / of_dqn:.2f}"]
         rows.append(row)
     return rows
 
 
-def main(rounds: int = 6) -> None:
-    print(f"{th.cuda.get_device_name()}, torch {th.__version__}\n")
-    rows = measure("CnnPolicy", IMAGES, 32, rounds) + measure("MlpPolicy", VECTORS, 256, rounds)
-    print(markdown(pd.DataFrame(rows)))
+def rate(run: Callable[[int], Any], n: int) -> float:
+    """Return how many steps a second a function takes."""
+    th.cuda.synchronize()
+    start = time.perf_counter()
+    run(n)
+    th.cuda.synchronize()
+    return n / (time.perf_counter() - start)
+
+
+def main(rounds: int = 5) -> None:
+    print(f"{th.cuda.get_device_name()}, torch {th.__version__}, {th.get_num_threads()} threads\n")
+    print(HEAD)
+    for name, task in TASKS.items():
+        if "Breakout" in name and find_spec("ale_py") is None:
+            continue  # it needs the extra atari
+        for row in measure(name, task, rounds):
+            print(f"| {' | '.join(row)} |", flush=True)
 
 
 if __name__ == "__main__":
