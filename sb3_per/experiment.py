@@ -64,15 +64,21 @@ class Experiment(ExperimentManager):
         if self.algo not in ALGORITHMS:
             raise SystemExit(f"--resume is for {', '.join(ALGORITHMS)}, got {self.algo}")
         latest = get_latest_run_id(self.log_path, self.env_name)
-        folders = (Path(self.log_path, f"{self.env_name}_{n}") for n in range(latest, 0, -1))
-        seeds = {folder: _seed_of(folder / self.env_name) for folder in folders}
-        found = [folder for folder in seeds if seed in (None, seeds[folder])]
-        self.checkpoint = latest_checkpoint(found[0]) if found else None
+        for number in range(latest, 0, -1):
+            folder = Path(self.log_path, f"{self.env_name}_{number}")
+            arguments = folder / self.env_name / "args.yml"
+            if not arguments.exists():
+                continue
+            seed_of_run = yaml.unsafe_load(arguments.read_text(encoding="utf-8"))["seed"]
+            if seed in (None, seed_of_run):
+                break
+        else:
+            raise SystemExit(f"there is no run to resume in {self.log_path}")
+        self.checkpoint = latest_checkpoint(folder)
         if self.checkpoint is None:
-            place = found[0] if found else self.log_path
-            raise SystemExit(f"there is no checkpoint in {place}: start without --resume")
-        self.save_path, self.params_path = str(found[0]), f"{found[0]}/{self.env_name}"
-        self.seed = self.args.seed = seeds[found[0]]
+            raise SystemExit(f"there is no checkpoint in {folder}: start without --resume")
+        self.save_path, self.params_path = str(folder), f"{folder}/{self.env_name}"
+        self.seed = self.args.seed = seed_of_run
         self.continue_training = True
 
     def setup_experiment(self) -> tuple[BaseAlgorithm, dict[str, Any]] | None:
@@ -104,7 +110,8 @@ class Experiment(ExperimentManager):
     def _load_pretrained_agent(self, hyperparams: dict[str, Any], env: VecEnv) -> BaseAlgorithm:
         if self.checkpoint is None:
             model = super()._load_pretrained_agent(hyperparams, env)
-            if not Path(self.trained_agent).with_name("replay_buffer.pkl").exists():
+            file = Path(self.trained_agent).with_name("replay_buffer.pkl")
+            if hasattr(model, "replay_buffer") and not file.exists():
                 print("No replay_buffer.pkl: the buffer is empty, and exploration starts again.")  # noqa: T201  # as RL-Zoo speaks
             return model
         print(f"Resuming from {self.checkpoint}")  # noqa: T201  # as RL-Zoo speaks
@@ -133,12 +140,6 @@ class _Merging(dict[str, Any]):
     def update(self, other: Any) -> None:  # type: ignore[override]  # RL-Zoo's only call
         both = [values.get("policy_kwargs") or {} for values in (self, other)]
         super().update({**other, "policy_kwargs": {**both[0], **both[1]}})
-
-
-def _seed_of(folder: Path) -> int:
-    """Return the seed that RL-Zoo has noted in a folder of parameters."""
-    arguments = yaml.unsafe_load((folder / "args.yml").read_text(encoding="utf-8"))
-    return int(arguments["seed"])
 
 
 def _restore_evaluations(callback: EvalCallback, n_steps: int) -> None:

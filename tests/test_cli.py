@@ -190,7 +190,7 @@ def test_killed_training_is_resumed(tmp_path, monkeypatch, run_here, capsys):
     n_episodes = len((folder / "0.monitor.csv").read_text().splitlines())
 
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit, match="there is no checkpoint in"):
+    with pytest.raises(SystemExit, match="there is no run to resume in logs"):
         run_here(*command, "--seed", 4, "--resume")
     run_here(*command, "--resume")
 

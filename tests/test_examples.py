@@ -114,17 +114,20 @@ def test_atari_learns_and_continues(capsys, monkeypatch):
 def test_atari_has_the_settings_of_its_yaml_file():
     atari = pytest.importorskip("examples.atari")
     text = (config_folder() / "rainbow_atari100k.yml").read_text(encoding="utf-8")
-    model = atari.Rainbow("CnnPolicy", BrightColumn(), **atari.SETTINGS)
+    section = yaml.safe_load(text)["atari"]
+    for name in ("policy", "env_wrapper", "frame_stack", "n_timesteps"):
+        del section[name]
 
-    for name, value in yaml.safe_load(text)["atari"].items():
-        if name in ("policy_kwargs", "replay_buffer_kwargs"):
-            used = {**getattr(model, name), **vars(model.policy.parts)}
-            assert (
-                used.items()
-                >= {k: tuple(v) if k == "beta" else v for k, v in value.items()}.items()
-            )
-        elif name not in ("policy", "env_wrapper", "frame_stack", "n_timesteps", "train_freq"):
-            assert getattr(model, name) == value
+    ours, theirs = (
+        atari.Rainbow("CnnPolicy", BrightColumn(), **settings)
+        for settings in (atari.SETTINGS, section)
+    )
+
+    for name in section.keys() - {"policy_kwargs"}:
+        assert getattr(ours, name) == getattr(theirs, name)
+    assert str(ours.policy) == str(theirs.policy)
+    assert ours.policy.parts == theirs.policy.parts
+    assert ours.policy.optimizer.defaults == theirs.policy.optimizer.defaults
 
 
 def test_notebook_runs_and_draws_its_figures(monkeypatch, capsys):
