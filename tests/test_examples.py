@@ -49,6 +49,15 @@ def test_cartpole_learns_in_a_fifth_of_its_steps(variant):
     assert cartpole.main(seed=200, variant=variant, steps=10_000)[1] >= 200
 
 
+def test_rare_rewards_compares_both_algorithms(capsys):
+    rare_rewards = pytest.importorskip("examples.rare_rewards")
+
+    returns = rare_rewards.main(steps=1200)
+
+    assert [*returns] == [("DQN", 1), ("PERDQN", 1), ("DQN", 3), ("PERDQN", 3)]
+    assert len(capsys.readouterr().out.splitlines()) == 5
+
+
 def test_check_during_training_passes(capsys):
     check_during_training.main(total_timesteps=500)
 
