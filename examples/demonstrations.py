@@ -103,7 +103,6 @@ def main(steps: int = 10_000, n_episodes: int = 20, seed: int = 0) -> float:
         make(seed),
         seed=seed,
         double_q=True,
-        replay_buffer_kwargs={"demonstration_share": 0.5},  # half of each batch
         **SETTINGS,
     )
     if n_episodes > 0:

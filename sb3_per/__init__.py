@@ -10,8 +10,8 @@ from sb3_per.buffers import (
     PrioritizedReplayBuffer,
     PrioritizedReplayBufferSamples,
 )
+from sb3_per.buffers.demonstrations import collect
 from sb3_per.buffers.files import load_buffer, save_buffer
-from sb3_per.buffers.sources import collect
 from sb3_per.checkpoints import (
     CheckpointCallback,
     latest_checkpoint,

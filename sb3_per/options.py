@@ -37,7 +37,6 @@ class PrioritizationKwargs(TypedDict, total=False):
     new_priority: Literal["max_seen", "max_stored"]
     weight_normalization: Literal["batch", "buffer", "mean", "none"]
     demonstration_share: float
-    demonstration_bonus: float
     stratified: bool
     replacement: bool
 
@@ -107,8 +106,7 @@ class PrioritizationOptions:
     initial_priority: float = 1.0
     new_priority: Literal["max_seen", "max_stored"] = "max_seen"
     weight_normalization: Literal["batch", "buffer", "mean", "none"] = "batch"
-    demonstration_share: float = 0.0
-    demonstration_bonus: float = 0.0
+    demonstration_share: float = 0.5
     stratified: bool = True
     replacement: bool = True
 
@@ -119,7 +117,6 @@ class PrioritizationOptions:
         object.__setattr__(self, "beta", as_beta(self.beta))
         for name in ("alpha", "uniform_share", "demonstration_share"):
             require_number(name, getattr(self, name), 0, 1)
-        require_number("demonstration_bonus", self.demonstration_bonus, 0, LARGEST_TD_ERROR)
         for name in ("eps", "initial_priority"):
             require_positive(name, getattr(self, name))
         if self.td_error_clip is not None:  # "loss" needs an algorithm, since a buffer has none
@@ -129,18 +126,12 @@ class PrioritizationOptions:
         require_one_of("weight_normalization", self.weight_normalization, normalizations)
         for name in ("stratified", "replacement"):
             require_one_of(name, getattr(self, name), (True, False))
-        self._require_exact_weights()
-
-    def _require_exact_weights(self) -> None:
-        for name in ("uniform_share", "demonstration_share"):
-            if getattr(self, name) > 0 and not self.replacement:
-                raise ValueError(
-                    f"replacement=False needs {name}=0, because no exact weights are known for "
-                    f"another one (the algorithm's default, if you set none), got "
-                    f"{getattr(self, name)}"
-                )
-        if self.demonstration_share > 0 and self.weight_normalization == "buffer":
-            raise ValueError("weight_normalization must not be 'buffer' with demonstration_share")
+        if self.uniform_share > 0 and not self.replacement:
+            raise ValueError(
+                "replacement=False needs uniform_share=0, because no exact weights are known for "
+                "another one (the algorithm's default, if you set none), got "
+                f"{self.uniform_share}"
+            )
 
     @property
     def shared(self) -> dict[str, Any]:

@@ -25,16 +25,11 @@ RESULTS = Path(__file__).parents[1] / "results" / "demonstrations.jsonl.gz"
 OURS: dict[str, Any] = {"double_q": True}
 
 
-def with_options(**options: float) -> dict[str, Any]:
-    return {**OURS, "replay_buffer_kwargs": options}
-
-
 # The algorithm, its options, and the number of episodes of the planner.
 VARIANTS: dict[str, tuple[Any, dict[str, Any], int]] = {
-    "PERDQN, share 0.5": (PERDQN, with_options(demonstration_share=0.5), 20),
+    "PERDQN with demonstrations": (PERDQN, OURS, 20),
     "PERDQN": (PERDQN, OURS, 0),
     "DQN": (DQN, {}, 0),
-    "PERDQN, bonus 1": (PERDQN, with_options(demonstration_bonus=1.0), 20),
 }
 
 

@@ -176,7 +176,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
 
     def add_demonstrations(self, *sources: Any) -> None:
         """
-        Store demonstrations, which are never overwritten, before training.
+        Add demonstrations, which are never overwritten; ``demonstration_share`` of each batch.
 
         :param sources: As for ``PrioritizedReplayBuffer.add_demonstrations``: dicts of arrays
             (``sb3_per.collect`` makes one), Minari datasets, or SB3's buffers. Actions and images
@@ -184,9 +184,6 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         :raises ValueError: before anything has changed, for what does not fit the environment.
         """
         self.replay_buffer.add_demonstrations(*[as_stored_by(self, source) for source in sources])
-        if self.replay_buffer_kwargs.get("n_stack", 1) > self.replay_buffer.n_stack:
-            self.replay_buffer_kwargs |= {"n_stack": 1, "frames_first": None}
-            self._say("Storing whole stacks of frames in the replay buffer, for demonstrations.")
 
     def save_replay_buffer(self, path: Place) -> None:
         """

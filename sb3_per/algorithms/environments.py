@@ -21,9 +21,9 @@ from stable_baselines3.common.vec_env import (
 )
 from stable_baselines3.her import HerReplayBuffer
 
+from sb3_per.buffers.demonstrations import has_shape, transitions_of
 from sb3_per.buffers.her import PrioritizedHerReplayBuffer, require_goals
 from sb3_per.buffers.prioritized import PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
-from sb3_per.buffers.sources import has_shape, transitions_of
 
 if TYPE_CHECKING:
     from sb3_per.algorithms.base import PrioritizedAlgorithm

@@ -20,7 +20,6 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from sb3_per.buffers.her import PrioritizedHerReplayBuffer
 from sb3_per.buffers.prioritized import PrioritizedReplayBuffer
 
 VERSION = 1
@@ -77,26 +76,10 @@ def fill_buffer(buffer: PrioritizedReplayBuffer, state: Mapping[str, Any]) -> No
     if n_rows == buffer.buffer_size:
         buffer._load_state_dict(state)
         return
-    if state["n_demonstrations"] > 0:  # before a second buffer takes memory
-        rule = f"buffer_size must be {n_rows * buffer.n_envs}, because of the demonstrations"
-        raise ValueError(f"{rule}, got {buffer.n_slots}")
-    stored = _like(buffer, n_rows)
+    stored = buffer._like(n_rows, storage_dir=None)
     stored._load_state_dict(state)
     buffer.refill_from(stored)
     buffer.beta, buffer.generator = stored.beta, stored.generator
-
-
-def _like(buffer: PrioritizedReplayBuffer, n_rows: int) -> PrioritizedReplayBuffer:
-    """Return an empty buffer with another number of rows, in memory."""
-    names = "observation_space action_space device n_envs optimize_memory_usage n_steps gamma"
-    options: dict[str, Any] = {name: getattr(buffer, name) for name in names.split()}
-    options |= {**buffer.arguments(), "storage_dir": None}
-    if isinstance(buffer, PrioritizedHerReplayBuffer):
-        options["env"] = buffer.env
-    # Not a class of the user's, whose constructor may not take all options.
-    kind: Any = next(k for k in type(buffer).__mro__ if k.__module__.startswith("sb3_per."))
-    like: PrioritizedReplayBuffer = kind(n_rows * buffer.n_envs, **options)
-    return like
 
 
 # Files.

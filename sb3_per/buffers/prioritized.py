@@ -9,21 +9,21 @@ overwritten in the meantime. The others become priorities, in the leaves of a su
 """
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch as th
 from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
-from stable_baselines3.common.buffers import DictReplayBuffer
-from stable_baselines3.common.type_aliases import TensorDict
+from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
+from stable_baselines3.common.type_aliases import ReplayBufferSamples, TensorDict
 from stable_baselines3.common.vec_env import VecNormalize
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 from typing_extensions import Unpack
 
-from sb3_per._utils import require_number, require_whole
-from sb3_per.buffers.sources import as_stored, joined, transitions_of
+from sb3_per._utils import map_arrays, require_number, require_whole
+from sb3_per.buffers.demonstrations import add_transitions, as_stored, transitions_of
 from sb3_per.buffers.storage import SlotReplayBuffer, as_text
 from sb3_per.options import (
     OPTION_NAMES,
@@ -36,6 +36,8 @@ from sb3_per.prioritization.base import Prioritization
 from sb3_per.prioritization.sampler import (
     PrioritizedSampler,
     SampledBatch,
+    sample_both,
+    update_both,
     warm_up,
 )
 from sb3_per.prioritization.sum_tree import FloatArray, IntArray
@@ -102,8 +104,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         a loss without a threshold needs a number.
     :param uniform_share: The part of each batch that is sampled uniformly, in [0, 1]; needs
         ``replacement=True``. The weights use the probability under the mixture, P(i) = share / N +
-        (1 - share) p_i^alpha / sum, so without normalization they are at most share^-beta
-        (with ``demonstration_share``, at most ((1 - demonstration_share) share)^-beta).
+        (1 - share) p_i^alpha / sum, so without normalization they are at most share^-beta.
     :param initial_priority: Priority of the first transitions, until a TD error is known, > 0.
         Default: 1.
     :param new_priority: New transitions get the largest priority ever seen (``"max_seen"``, the
@@ -114,11 +115,10 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         largest that any stored transition could have (``"buffer"``), by the ``"mean"`` of the
         batch, or not at all (``"none"``). ``"buffer"`` can stop learning as beta nears 1: one
         transition with a TD error near 0 makes all other weights vanish. Default: ``"batch"``.
-    :param demonstration_share: The part of each batch that is sampled uniformly from demonstrations
-        if there are any, in [0, 1] (Ball et al. 2023, https://arxiv.org/abs/2302.02948: 0.5). The
-        weights use the probability under the mixture.
-    :param demonstration_bonus: Added to abs(TD error) of demonstrations, before the clip, >= 0
-        (Hester et al. 2018, https://arxiv.org/abs/1704.03732).
+    :param demonstration_share: The part of each batch that comes from demonstrations if there are
+        any, in [0, 1]: a whole number of samples, and at least one (Ball et al. 2023,
+        https://arxiv.org/abs/2302.02948). The weights use the probability in the batch. Default:
+        0.5.
     :param stratified: True (the default): one sample from each of B equal slices of the
         probability. False: B independent samples.
     :param replacement: Whether a batch may hold a transition twice. If not, weights come from the
@@ -156,17 +156,9 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         # its own can be stored with the buffer.
         seed = np.random.randint(2**32, size=4, dtype=np.uint64)  # noqa: NPY002
         self.sampler = PrioritizedSampler(self.n_slots, self.options, np.random.default_rng(seed))
+        self.demonstrations: PrioritizedReplayBuffer | None = None  # see `add_demonstrations`
         self._batches_without_update = 0
-        self._compile()
-
-    def _compile(self) -> None:
-        """Compile all functions, or load them from numba's cache, so that no later call waits."""
-        options = self.options
-        kind = options.prioritization if isinstance(options.prioritization, str) else "proportional"
-        with_extremes = options.new_priority == "max_stored"
-        with_extremes |= options.weight_normalization == "buffer"
-        with_share = options.uniform_share > 0 or options.demonstration_share > 0
-        warm_up(kind, options.stratified, options.replacement, with_extremes, with_share)
+        warm_up(self.options)  # so that no later call waits
 
     def __getstate__(self) -> dict[str, Any]:
         # A pickled buffer is loaded into memory.
@@ -203,27 +195,20 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
 
     @property
     def n_sampleable(self) -> int:
-        """Return how many slots hold a transition that can be sampled: N in the weights."""
-        return self.sampler.n_sampleable
+        """Return how many transitions can be sampled, with demonstrations: N in the weights."""
+        n = 0 if self.demonstrations is None else self.demonstrations.n_sampleable
+        return self.sampler.n_sampleable + n
 
     @property
     def n_demonstrations(self) -> int:
-        """Return how many transitions are demonstrations: the first slots."""
-        return self.sampler.n_demonstrations
-
-    @property
-    def n_demonstration_rows(self) -> int:  # type: ignore[override]  # 0 without priorities
-        """Return how many rows hold demonstrations: the first ones."""
-        return -(-self.sampler.n_demonstrations // self.n_envs)
+        """Return how many transitions are demonstrations; their slots begin at ``n_slots``."""
+        return 0 if self.demonstrations is None else len(self.demonstrations)
 
     def sampleable_slots(self) -> IntArray:
-        """Return the slots that can be sampled, in order."""
-        # The last row of demonstrations may have no transition for the last environments.
-        missing = np.arange(self.n_demonstrations, self.n_demonstration_rows * self.n_envs)
-        if self.excluded_row is not None:
-            missing = self.slots_of(self.excluded_row)
+        """Return the slots that can be sampled, in order, without those of demonstrations."""
         is_stored = np.ones(len(self), dtype=np.bool_)
-        is_stored[missing[missing < len(self)]] = False
+        if self.excluded_row is not None:
+            is_stored[self.slots_of(self.excluded_row)] = False
         return np.flatnonzero(is_stored)  # `setdiff1d` takes seconds for a million slots
 
     def _follow_storage(self) -> None:
@@ -240,15 +225,11 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             n_stored -= self.n_envs * self.full
             # The write head can never be sampled; if it can, somebody has moved `pos`.
             is_moved = self.sampler.is_inserted(self.pos * self.n_envs)
-        elif self.n_demonstration_rows > 0:
-            n_stored -= self.n_demonstration_rows * self.n_envs - self.n_demonstrations
         if is_moved or self.sampler.n_sampleable != n_stored:
             self._take_in_storage()
 
     def _take_in_storage(self) -> None:
         """Let exactly the slots that hold transitions be sampled."""
-        if not self.full and self.pos < self.n_demonstration_rows:
-            self.sampler.n_demonstrations = 0
         # First, since another thread may add a row now: it must not be removed.
         is_inserted = self.sampler.is_inserted(np.arange(self.n_slots))
         is_stored = np.zeros(self.n_slots, dtype=np.bool_)
@@ -258,11 +239,10 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
 
     def add_demonstrations(self, *sources: Any) -> None:
         """
-        Store demonstrations, which are never overwritten: they own the first rows of the buffer.
+        Add demonstrations, which are never overwritten: they are in a buffer of their own.
 
-        How often they are sampled depends on their priorities, like all transitions, and on
-        ``demonstration_share`` and ``demonstration_bonus``. With ``n_stack``, whole observations
-        are stored from now on.
+        ``demonstration_share`` of each batch is sampled from them, by priority, too. They may be
+        added at any time. All demonstrations get the initial priority.
 
         :param sources: Each one is a dict of arrays (``observations``, ``actions``, ``rewards``,
             ``next_observations``, ``terminations``, ``truncations``; with ``info_keys`` also
@@ -270,26 +250,40 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             ``ReplayBuffer`` of SB3 or the path of its pickle; or a Minari dataset. Actions are as
             the algorithm stores them: scaled to [-1, 1] for continuous ones (``add_demonstrations``
             of a model scales them).
-        :raises ValueError: before anything has changed, for arrays that do not fit the spaces, a
-            buffer that holds transitions, and hindsight replay and ``optimize_memory_usage``.
+        :raises ValueError: before anything has changed, for arrays that do not fit the spaces,
+            hindsight replay, and ``weight_normalization="buffer"``.
         """
-        if self.optimize_memory_usage or isinstance(self, HerReplayBuffer):
+        if isinstance(self, HerReplayBuffer) or self.options.weight_normalization == "buffer":
             raise ValueError(
-                "demonstrations do not work with optimize_memory_usage and hindsight replay"
+                "demonstrations do not work with hindsight replay and weight_normalization='buffer'"
             )
-        if self.size() > 0:
-            raise ValueError(
-                "demonstrations must be added to an empty buffer, all in one call, got a buffer "
-                f"with {len(self)} transitions"
-            )
-        transitions = joined([as_stored(transitions_of(source), self) for source in sources])
-        n = len(transitions["rewards"])
-        if -(-n // self.n_envs) >= self.buffer_size:
-            rule = f"buffer_size must be larger than the {n} demonstrations"
-            raise ValueError(f"{rule}, got {self.n_slots}")
-        self.put_demonstrations(transitions)
-        self.sampler.n_demonstrations = n
-        self.sampler.insert(np.arange(n))
+        before = () if self.demonstrations is None else (self.demonstrations,)
+        found = [as_stored(transitions_of(source), self) for source in (*before, *sources)]
+        n = sum(len(transitions["rewards"]) for transitions in found)
+        # The row at the write head of full memory-optimised storage could not be sampled.
+        demonstrations = self._like(n + self.optimize_memory_usage, n_envs=1)
+        for transitions in found:
+            add_transitions(demonstrations, transitions)
+        for transitions in found:
+            self.make_info_arrays(transitions["infos"])  # of the same shape
+        demonstrations.generator = self.generator
+        self.demonstrations = demonstrations
+
+    def _like(self, n_rows: int, **changes: Any) -> "PrioritizedReplayBuffer":
+        """Return an empty buffer with as many rows, and the same options except some changes."""
+        names = "observation_space action_space device n_envs optimize_memory_usage n_steps gamma"
+        options: dict[str, Any] = {name: getattr(self, name) for name in names.split()}
+        options |= {**self.arguments(), **changes}
+        # Not a class of the user's, whose constructor may not take all options.
+        kind: Any = next(k for k in type(self).__mro__ if k.__module__.startswith("sb3_per."))
+        buffer: PrioritizedReplayBuffer = kind(n_rows * options["n_envs"], **options)
+        return buffer
+
+    def refill_from(self, buffer: ReplayBuffer) -> None:
+        super().refill_from(buffer)
+        demonstrations = getattr(buffer, "demonstrations", None)
+        if demonstrations is not None:
+            self.add_demonstrations(demonstrations)
 
     @property
     def generator(self) -> np.random.Generator:
@@ -299,6 +293,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
     @generator.setter
     def generator(self, generator: np.random.Generator) -> None:
         self.sampler.generator = generator
+        if self.demonstrations is not None:
+            self.demonstrations.generator = generator
 
     def _insert_row(self, row: int) -> None:
         # The transitions can be sampled from now on, except at the write head of shared storage.
@@ -307,9 +303,13 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             self.sampler.remove(self.slots_of(self.pos))
 
     def reset(self) -> None:
-        """Empty the buffer; TD errors of earlier batches are dropped. The generator continues."""
+        """
+        Empty the buffer, also of demonstrations. The generator continues.
+
+        TD errors of earlier batches are dropped.
+        """
         super().reset()
-        self.sampler.n_demonstrations = 0
+        self.demonstrations = None
         self.sampler.clear()
 
     def sample(  # type: ignore[override]  # SB3's six fields come first, but a NamedTuple cannot be extended
@@ -333,7 +333,9 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
     def _batch_of(self, transitions: Any, sampled: SampledBatch) -> PrioritizedReplayBufferSamples:
         """Return the batch of sampled transitions, SB3's six fields."""
         slots, weights = sampled
-        infos = self.infos_of(slots) if self.info_keys else None
+        infos = None
+        if self.info_keys:
+            infos = self._from_both(lambda buffer, slots: buffer.infos_of(slots), slots)
         fields = *transitions, self._tensor(weights), slots, weights, infos
         return PrioritizedReplayBufferSamples._make(fields)
 
@@ -345,19 +347,59 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         if beta is not None:
             require_number("beta", beta, 0, 1)
         exponent = self._beta if beta is None else float(beta)  # an int would compile a kernel
-        sampled = self.sampler.sample(int(batch_size), exponent)
+        if self.demonstrations is None:
+            sampled = self.sampler.sample(int(batch_size), exponent)
+        else:
+            samplers = self.sampler, self.demonstrations.sampler
+            sampled = sample_both(samplers, self._sizes(batch_size), exponent)
         self._batches_without_update += 1
         if self._batches_without_update == BATCHES_BEFORE_WARNING:
             _warn_without_updates()
         return sampled
 
+    def _sizes(self, batch_size: int) -> tuple[int, int]:
+        """Return how many transitions of a batch are the agent's, and how many demonstrations."""
+        if self.demonstrations is None:
+            return batch_size, 0
+        share = self.options.demonstration_share
+        n = round(share * batch_size)
+        if 0 < share < 1:
+            n = max(min(n, batch_size - 1), 1 if batch_size > 1 else 0)
+        if self.sampler.n_sampleable == 0:  # the agent has not played yet
+            n = batch_size
+        return batch_size - n, n
+
     def _require_enough(self, batch_size: int) -> None:
         """Raise ValueError unless a batch can be sampled; the message says what helps."""
-        n_needed = 1 if self.options.replacement else batch_size
-        if self.n_sampleable < n_needed:
-            rule = f"this sample needs at least {n_needed} transitions that can be sampled"
-            hint = "a larger learning_starts or buffer_size helps"
-            raise ValueError(f"{rule} ({hint}), got {self.n_sampleable}")
+        own, shown = self._sizes(batch_size)
+        n_shown = 0 if self.demonstrations is None else self.demonstrations.n_sampleable
+        for n, n_stored in (own, self.sampler.n_sampleable), (shown, n_shown):
+            n_needed = min(n, 1) if self.options.replacement else n
+            if n_stored < n_needed:
+                rule = f"this sample needs at least {n_needed} transitions that can be sampled"
+                hint = "a larger learning_starts or buffer_size helps"
+                raise ValueError(f"{rule} ({hint}), got {n_stored}")
+
+    def _get_samples(
+        self, batch_inds: IntArray, env: VecNormalize | None = None
+    ) -> ReplayBufferSamples:
+        if self.demonstrations is None:
+            return super()._get_samples(batch_inds, env)
+        fields = self._from_both(
+            lambda buffer, slots: SlotReplayBuffer._get_samples(buffer, slots, env)._asdict(),
+            batch_inds,
+        )
+        return ReplayBufferSamples(**fields)
+
+    def _from_both(self, gather: Callable[[Any, IntArray], Any], slots: IntArray) -> Any:
+        """Return tensors of transitions: first the agent's, then those of demonstrations."""
+        if self.demonstrations is None:
+            return gather(self, slots)
+        is_own = slots < self.n_slots
+        own = gather(self, slots[is_own])
+        self.demonstrations.device = self.device  # it may be another one for a while
+        shown = gather(self.demonstrations, slots[~is_own] - self.n_slots)
+        return map_arrays(lambda *parts: None if parts[0] is None else th.cat(parts), own, shown)
 
     def update_priorities(
         self, slots: ArrayLike | th.Tensor, td_errors: ArrayLike | th.Tensor
@@ -381,25 +423,38 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             lengths = f"{len(td_errors)} TD errors for {len(slots)} slots"
             raise ValueError(f"there must be as many TD errors as slots, got {lengths}")
         self._follow_storage()
-        self.sampler.update(slots, td_errors)
+        if self.demonstrations is None:
+            self.sampler.update(slots, td_errors)
+        else:
+            update_both((self.sampler, self.demonstrations.sampler), slots, td_errors)
         self._batches_without_update = 0
 
     def probabilities(self, slots: ArrayLike | th.Tensor) -> FloatArray:
         """
         Return P(i) for slots, as the weights use it: the probability for one sample of a batch.
 
-        With ``uniform_share`` it is the mixture's. A slot that cannot be sampled has 0. With
-        ``replacement=False`` it is the probability for the first sample, not that of the weights.
+        With ``uniform_share`` it is the mixture's; with demonstrations it is the average over the
+        samples of a batch. A slot that cannot be sampled has 0. With ``replacement=False`` it is
+        the probability for the first sample, not that of the weights.
 
-        :param slots: Whole numbers in [0, n_slots), shape (n,) or (n, 1).
+        :param slots: Whole numbers in [0, n_slots + n_demonstrations), shape (n,) or (n, 1).
         :return: Shape (n,).
         :raises ValueError: for other slots.
         """
         slots = _as_slots(slots)
-        if not ((slots >= 0) & (slots < self.n_slots)).all():
-            raise ValueError(f"slots must lie in [0, {self.n_slots}), got {slots}")
+        demonstrations = self.demonstrations
+        n_slots = self.n_slots + (0 if demonstrations is None else demonstrations.n_slots)
+        if not ((slots >= 0) & (slots < n_slots)).all():
+            raise ValueError(f"slots must lie in [0, {n_slots}), got {slots}")
         self._follow_storage()
-        return self.sampler.probabilities(slots)
+        if demonstrations is None:
+            return self.sampler.probabilities(slots)
+        share = self.options.demonstration_share if self.sampler.n_sampleable > 0 else 1.0
+        is_own, found = slots < self.n_slots, np.empty(len(slots))
+        found[is_own] = (1 - share) * self.sampler.probabilities(slots[is_own])
+        shown = demonstrations.sampler.probabilities(slots[~is_own] - self.n_slots)
+        found[~is_own] = share * shown
+        return found
 
     def arguments(self) -> dict[str, Any]:
         """Return the options with which the buffer was made, as ``replay_buffer_kwargs``."""
@@ -414,9 +469,10 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
 
     def _state_dict(self) -> dict[str, Any]:
         self._follow_storage()
+        shown = self.demonstrations
         return {
             **super()._state_dict(),
-            "n_demonstrations": self.n_demonstrations,
+            "demonstrations": None if shown is None else shown._state_dict(),
             "beta": self.beta,
             "sampler": self.sampler.state_dict(),
         }
@@ -441,9 +497,13 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
 
     def _fill(self, state: Mapping[str, Any]) -> None:
         super()._fill(state)
-        self.sampler.n_demonstrations = state["n_demonstrations"]
+        shown = state["demonstrations"]
+        if shown is not None:
+            self.demonstrations = self._like(shown["buffer_size"], n_envs=1)
+            self.demonstrations._load_state_dict(shown)
         self.beta = state["beta"]
         self.sampler.load_state_dict(state["sampler"])
+        self.generator = self.sampler.generator  # of demonstrations, too
         self._take_in_storage()
 
 

@@ -40,8 +40,6 @@ class SlotReplayBuffer(ReplayBuffer):
     """
 
     frames: FrameStore | None  # None for whole observations
-    # The first rows hold demonstrations, which are never overwritten.
-    n_demonstration_rows = 0
 
     def __init__(
         self,
@@ -196,9 +194,8 @@ class SlotReplayBuffer(ReplayBuffer):
             if state["fits"][name] != value:
                 rule = f"{name} must be that of the stored buffer, {state['fits'][name]}"
                 raise ValueError(f"{rule}, got {value}")
-        first_row = -(-state["n_demonstrations"] // self.n_envs)
-        if not 0 <= first_row <= state["pos"] < self.buffer_size == state["buffer_size"]:
-            raise ValueError(f"pos must be a row of the agent, got {state['pos']}")
+        if not 0 <= state["pos"] < self.buffer_size == state["buffer_size"]:
+            raise ValueError(f"pos must lie in [0, {self.buffer_size}), got {state['pos']}")
 
     def _fill(self, state: Mapping[str, Any]) -> None:
         """Fill an empty buffer from a state of ``_state_dict``."""
@@ -221,9 +218,7 @@ class SlotReplayBuffer(ReplayBuffer):
     @property
     def newest_row(self) -> int:
         """Return the row that was written last."""
-        if self.pos == self.n_demonstration_rows:  # the first row that is overwritten
-            return self.buffer_size - 1 if self.full else self.pos - 1
-        return self.pos - 1
+        return (self.pos - 1) % self.buffer_size
 
     def add(
         self,
@@ -266,7 +261,7 @@ class SlotReplayBuffer(ReplayBuffer):
             self.info_arrays[key][row] = value
         if row + 1 == self.buffer_size:
             self.full = True  # first, so that another thread never sees an empty buffer
-            self.pos = self.n_demonstration_rows
+            self.pos = 0
         else:
             self.pos = row + 1
         self._insert_row(row)
@@ -274,39 +269,11 @@ class SlotReplayBuffer(ReplayBuffer):
     def _insert_row(self, row: int) -> None:
         """Do what a subclass has to do with a row that was stored."""
 
-    def put_demonstrations(self, transitions: Mapping[str, Any]) -> None:
-        """
-        Store transitions in the first rows, where they stay.
-
-        Each environment gets consecutive transitions, so that n-step returns stay within episodes.
-        An episode that is cut counts as truncated there.
-
-        :param transitions: ``STORAGE`` and ``infos``, as they are stored, (n, ...) each.
-        """
-        n = len(transitions["rewards"])
-        if self.n_stack > 1:  # frames are in a ring, in which nothing stays
-            self.n_stack, self.frames_first, self.frames = 1, None, None
-            self._make_observations(np.zeros)
-        self._make_files()
-        self.make_info_arrays(transitions["infos"])
-        stores = {name: getattr(self, name) for name in STORAGE} | {"infos": self.info_arrays}
-        start = 0
-        for env in range(self.n_envs):
-            n_of_env = len(range(env, n, self.n_envs))  # slots 0 to n - 1 are filled
-            columns = select(stores, np.s_[:n_of_env, env])
-            map_arrays(np.copyto, columns, select(transitions, np.s_[start : start + n_of_env]))
-            start += n_of_env
-            if n_of_env > 0:
-                last = n_of_env - 1, env
-                self.timeouts[last] = max(self.timeouts[last], 1 - self.dones[last])
-        self.pos = -(-n // self.n_envs)
-
     def refill_from(self, buffer: ReplayBuffer) -> None:
         """
         Replace everything by the newest transitions of a buffer with the same spaces, in order.
 
-        :raises ValueError: before anything has changed, for a buffer with demonstrations, and for
-            one of SB3 if infos are stored.
+        :raises ValueError: before anything has changed, for a buffer of SB3 if infos are stored.
         """
         ours: Any = buffer if isinstance(buffer, SlotReplayBuffer) else None
         if self.info_keys and ours is None:
@@ -376,7 +343,7 @@ class SlotReplayBuffer(ReplayBuffer):
         Memory-optimised storage loses the last observation of these episodes. There they are
         treated as done, as in SB3.
         """
-        if self.size() != self.n_demonstration_rows:
+        if self.size() > 0:
             self._truncate(np.arange(self.n_envs))
 
     def _truncate(self, envs: IntArray) -> None:
@@ -430,9 +397,7 @@ class SlotReplayBuffer(ReplayBuffer):
     ) -> tuple[IntArray, NDArray[np.float32], NDArray[np.float32]]:
         """Return last slots (B,), n-step returns (B, 1) and discounts of the bootstrap (B, 1)."""
         ends = self.dones, self.timeouts
-        windows = n_step_windows(
-            slots, self.n_steps, ends, self.newest_row, self.n_demonstration_rows
-        )
+        windows = n_step_windows(slots, self.n_steps, ends, self.newest_row)
         rewards = self._normalize_reward(self.rewards.take(windows.slots), env)  # (B, n)
         discounts = self.gamma ** np.arange(self.n_steps, dtype=np.float32)
         returns = (rewards * discounts * windows.within).sum(axis=1, keepdims=True)
@@ -496,7 +461,6 @@ def n_step_windows(
     n_steps: int,
     ends: tuple[NDArray[Any], NDArray[Any]],
     newest_row: int,
-    first_row: int = 0,
 ) -> Windows:
     """
     Return the steps from each slot onwards, up to n, within one episode of one environment.
@@ -506,18 +470,11 @@ def n_step_windows(
     :param ends: Two arrays of shape (n_rows, n_envs): above 0 where an episode is done, and above 0
         where it is truncated.
     :param newest_row: The row written last; rows after it in the ring are older, or not written.
-    :param first_row: The first row of the ring. The rows before it hold demonstrations; the last
-        one of each environment is an end.
     """
     dones, timeouts = ends
     n_rows, n_envs = dones.shape
     rows, envs = np.divmod(slots[:, None], n_envs)
-    steps = np.arange(n_steps)
-    if first_row == 0:
-        rows = (rows + steps) % n_rows  # (B, n)
-    else:
-        in_ring = first_row + (rows - first_row + steps) % (n_rows - first_row)
-        rows = np.where(rows < first_row, np.minimum(rows + steps, first_row - 1), in_ring)
+    rows = (rows + np.arange(n_steps)) % n_rows  # (B, n)
     stops = (dones[rows, envs] > 0) | (timeouts[rows, envs] > 0) | (rows == newest_row)
     n_more = np.where(stops.any(axis=1), stops.argmax(axis=1), n_steps - 1)  # (B,)
     window_slots = rows * n_envs + envs
@@ -534,10 +491,7 @@ def rows_in_order(buffer: ReplayBuffer) -> tuple[IntArray, Any, IntArray]:
 
     :return: Rows; the arrays with their next observations (None if frames are stored once); the
         rows of these arrays.
-    :raises ValueError: for a buffer with demonstrations, which are in no order with the others.
     """
-    if isinstance(buffer, SlotReplayBuffer) and buffer.n_demonstration_rows > 0:
-        raise ValueError("a buffer with demonstrations cannot fill another one")
     rows = np.arange(buffer.size())
     if buffer.full:
         rows = np.roll(rows, -buffer.pos)

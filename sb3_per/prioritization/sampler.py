@@ -4,7 +4,7 @@ import json
 import logging
 import warnings
 from collections.abc import Callable
-from functools import cache
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,7 +74,6 @@ class PrioritizedSampler:
             n_slots, **options.shared, **(options.prioritization_kwargs or {})
         )
         self._stratified = bool(options.stratified)  # NumPy's would compile another kernel
-        self.n_demonstrations = 0  # the first slots
         self.flags: Flags = np.zeros(n_slots, dtype=np.uint8)
         # Only kernels change these numbers, so no thread sees a change that is half done.
         self._numbers = np.zeros(2, dtype=np.int64)
@@ -105,100 +104,74 @@ class PrioritizedSampler:
         self.flags[:] = np.where(self.flags & (SAMPLED | STALE), STALE, 0)
         self.prioritization.clear()
 
-    def sample(self, batch_size: int, beta: float) -> SampledBatch:
+    def sample(
+        self, batch_size: int, beta: float, normalization: str | None = None
+    ) -> SampledBatch:
         """
         Sample slots, in O(B log n_slots).
 
         :param batch_size: B, at least 1; without replacement at most ``n_sampleable``.
         :param beta: Exponent of the weights (N * P)^-beta, in [0, 1].
+        :param normalization: What the weights are divided by; None for ``weight_normalization``.
         """
+        normalization = normalization or self.options.weight_normalization
         sample = self._sample_mixture if self.options.replacement else self._sample_distinct
-        batch = sample(batch_size, beta)
-        if self.options.weight_normalization == "mean":
+        batch = sample(batch_size, beta, normalization)
+        if normalization == "mean":
             weights = batch.weights
             weights /= weights.sum() / batch_size  # `mean` returns the same, 3 us later
         return batch
 
-    def _sample_mixture(self, batch_size: int, beta: float) -> SampledBatch:
+    def _sample_mixture(self, batch_size: int, beta: float, normalization: str) -> SampledBatch:
         """
-        Sample a share of the batch uniformly, another from demonstrations, the rest by priority.
+        Sample a share of the batch uniformly, and the rest by priority.
 
         Each slot gets its probability under the mixture, whichever part it came from: the balance
-        heuristic (Veach & Guibas 1995). The sizes of the parts are rounded up or down at random, so
-        that they are share * B on average. Therefore the probabilities are exact for each share.
+        heuristic (Veach & Guibas 1995). The size of the uniform part is rounded up or down at
+        random, so that it is share * B on average. Therefore the probabilities are exact for each
+        share.
         """
-        tree, stratified = self.prioritization.tree, self._stratified
-        n_first, n_inserted = self.n_demonstrations, self.n_sampleable
-        share, first_share = float(self.options.uniform_share), 0.0
-        if n_first > 0:
-            first_share = float(self.options.demonstration_share)
-        uniforms = self.generator.random(batch_size + (share > 0) + (first_share > 0))
-        # Parts of the batch: by priority, uniformly, from the first slots. Their random numbers:
-        # of the uniform part, by priority, of the first slots, then those that round the sizes.
-        n_uniform, n_others = 0, batch_size
-        if first_share > 0:
-            n_others -= min(int(first_share * batch_size + uniforms[-1]), batch_size)
-        if share > 0:
-            n_uniform = min(int(share * n_others + uniforms[batch_size]), n_others)
+        tree, n_inserted = self.prioritization.tree, self.n_sampleable
+        share, n_uniform = float(self.options.uniform_share), 0
+        uniforms = self.generator.random(batch_size + (share > 0))
+        if share > 0:  # the last random number rounds, and the first ones are of the uniform part
+            n_uniform = min(int(share * batch_size + uniforms[-1]), batch_size)
         leaves = np.zeros(batch_size, dtype=np.int64)
-        points = uniforms[n_uniform:n_others]
-        kind = STRATIFIED if stratified else INDEPENDENT
+        points = uniforms[n_uniform:batch_size]
+        kind = STRATIFIED if self._stratified else INDEPENDENT
         total = find_leaves(tree.nodes, tree.starts, points, kind, leaves)
         slots = self.prioritization.slots_at(leaves)
-        n_by_priority = n_others - n_uniform
-        if n_by_priority < batch_size:
-            ends = n_by_priority, n_others, n_first
-            _sample_uniform(self.flags, self._numbers, uniforms, stratified, *ends, slots)
+        if n_uniform > 0:
+            first = batch_size - n_uniform
+            _sample_uniform(self.flags, self._numbers, uniforms, self._stratified, first, slots)
             if slots is not leaves:
-                leaves[n_by_priority:] = self.prioritization.leaves_of(slots[n_by_priority:])
+                leaves[first:] = self.prioritization.leaves_of(slots[first:])
         uniform_part = share / n_inserted
         smallest = np.nan
-        if self.options.weight_normalization == "buffer":
+        if normalization == "buffer":
             smallest = uniform_part + (1 - share) * (tree.smallest() / total)
+        reference = _reference(normalization, smallest, n_inserted)
         weights = np.empty((batch_size, 1), dtype=np.float32)
+        mixture = total, share, uniform_part
         _weigh_mixture(
-            tree.nodes,
-            tree.starts,
-            total,
-            leaves,
-            slots,
-            share,
-            uniform_part,
-            first_share,
-            n_first,
-            self._reference(smallest, n_inserted),
-            beta,
-            uniforms,  # their memory, for the probabilities
-            self.flags,
-            weights,
+            tree.nodes, tree.starts, leaves, slots, mixture, (reference, beta), self.flags, weights
         )
         return SampledBatch(slots, weights)
 
-    def _sample_distinct(self, batch_size: int, beta: float) -> SampledBatch:
+    def _sample_distinct(self, batch_size: int, beta: float, normalization: str) -> SampledBatch:
         """Sample distinct slots by priority."""
         leaves, probabilities, smallest = sample_distinct(
             self.prioritization.tree,
             batch_size,
             self.generator,
             stratified=self._stratified,
-            with_smallest=self.options.weight_normalization == "buffer",
+            with_smallest=normalization == "buffer",
         )
         slots = self.prioritization.slots_at(leaves)
         self.flags[slots] = (self.flags[slots] & INSERTED) | SAMPLED
-        reference = self._reference(smallest, self.n_sampleable)
+        reference = _reference(normalization, smallest, self.n_sampleable)
         weights = importance_weights(probabilities, reference, beta)
         return SampledBatch(slots, weights)
-
-    def _reference(self, smallest: float, n: int) -> float:
-        """
-        Return the probability whose weight is 1; 0 stands for the smallest of the batch.
-
-        :param smallest: The smallest probability of all slots.
-        :param n: N, as in the probabilities: another thread may have inserted more slots since.
-        """
-        if self.options.weight_normalization == "batch":
-            return 0.0
-        return smallest if self.options.weight_normalization == "buffer" else 1 / n
 
     def update(self, slots: IntArray, td_errors: FloatArray) -> None:
         """
@@ -212,33 +185,18 @@ class PrioritizedSampler:
         """
         n_current = _mark_updated(self.flags, slots, td_errors)
         if n_current < 0:
-            self._refuse(slots[-1 - n_current], td_errors[-1 - n_current])
+            _refuse(slots[-1 - n_current], td_errors[-1 - n_current], len(self.flags))
         if n_current < len(slots):
             is_current = (self.flags[slots] & (INSERTED | STALE)) == INSERTED
             slots, td_errors = slots[is_current], td_errors[is_current]
             self.flags[slots] = INSERTED
-        if self.options.demonstration_bonus > 0:
-            bonus = self.options.demonstration_bonus * (slots < self.n_demonstrations)
-            td_errors = np.abs(td_errors) + bonus
         self.prioritization.update(slots, td_errors)
-
-    def _refuse(self, slot: Any, td_error: Any) -> None:
-        if not 0 <= slot < len(self.flags):
-            raise ValueError(f"slots must lie in [0, {len(self.flags)}), got {slot}")
-        raise ValueError(
-            f"a TD error must be finite in float32, got {td_error} for slot {slot}: either the "
-            "network has diverged, or the rewards or observations in it are not finite"
-        )
 
     def probabilities(self, slots: IntArray) -> FloatArray:
         """Return the probability of slots, shape (n,), for one sample of the mixture."""
-        share, first_share = self.options.uniform_share, self.options.demonstration_share
-        n_first = self.n_demonstrations
-        uniform = self.is_inserted(slots) / max(self.n_sampleable, 1)
-        mixture: FloatArray = share * uniform
+        share = self.options.uniform_share
+        mixture: FloatArray = share * (self.is_inserted(slots) / max(self.n_sampleable, 1))
         mixture += (1 - share) * self.prioritization.probabilities(slots)
-        if n_first > 0:
-            mixture = first_share * (slots < n_first) / n_first + (1 - first_share) * mixture
         return mixture
 
     def stored_flags(self) -> Flags:
@@ -306,6 +264,74 @@ class PrioritizedSampler:
         self._numbers[:] = len(inserted), inserted[-1] + 1 if len(inserted) > 0 else 0
 
 
+def sample_both(
+    samplers: tuple[PrioritizedSampler, PrioritizedSampler], sizes: tuple[int, int], beta: float
+) -> SampledBatch:
+    """
+    Sample a fixed number of slots from each of two samplers.
+
+    A batch holds a slot n P(i) times on average, where n samples are of its sampler and P(i) is the
+    probability for one of them. The weight is (N P(i))^-beta, where N slots are in its sampler. So
+    with beta 1, the part of each sampler is an unbiased estimate of the mean over its slots, and
+    the batch one of the mean of both, each in proportion to its number of samples.
+
+    :return: Slots of the first sampler, then those of the second one, whose numbers begin where the
+        first one's end.
+    """
+    # Weights are divided below, since the largest or the mean is that of the whole batch.
+    parts = [
+        sampler.sample(size, beta, "none")
+        for sampler, size in zip(samplers, sizes, strict=True)
+        if size > 0
+    ]
+    if sizes[1] > 0:
+        parts[-1] = parts[-1]._replace(slots=parts[-1].slots + len(samplers[0].flags))
+    slots, weights = map(np.concatenate, zip(*parts, strict=True))
+    normalization = samplers[0].options.weight_normalization
+    if normalization != "none":
+        weights /= weights.max() if normalization == "batch" else weights.mean()
+    return SampledBatch(slots, weights)
+
+
+def update_both(
+    samplers: tuple[PrioritizedSampler, PrioritizedSampler], slots: IntArray, td_errors: FloatArray
+) -> None:
+    """
+    Update two samplers with slots as ``sample_both`` numbers them.
+
+    :raises ValueError: before anything has changed, as ``PrioritizedSampler.update``.
+    """
+    first, second = samplers
+    n_first, n_slots = len(first.flags), len(first.flags) + len(second.flags)
+    is_good = (slots >= 0) & (slots < n_slots) & (np.abs(td_errors) <= LARGEST_TD_ERROR)
+    if not is_good.all():
+        _refuse(slots[is_good.argmin()], td_errors[is_good.argmin()], n_slots)
+    is_of_first = slots < n_first
+    first.update(slots[is_of_first], td_errors[is_of_first])
+    second.update(slots[~is_of_first] - n_first, td_errors[~is_of_first])
+
+
+def _refuse(slot: Any, td_error: Any, n_slots: int) -> None:
+    if not 0 <= slot < n_slots:
+        raise ValueError(f"slots must lie in [0, {n_slots}), got {slot}")
+    raise ValueError(
+        f"a TD error must be finite in float32, got {td_error} for slot {slot}: either the "
+        "network has diverged, or the rewards or observations in it are not finite"
+    )
+
+
+def _reference(normalization: str, smallest: float, n: int) -> float:
+    """
+    Return the probability whose weight is 1; 0 stands for the smallest of the batch.
+
+    :param smallest: The smallest probability of all slots.
+    :param n: N, as in the probabilities: another thread may have inserted more slots since.
+    """
+    if normalization == "batch":
+        return 0.0
+    return smallest if normalization == "buffer" else 1 / n
+
+
 def _as_json(value: Any) -> Any:
     """Return a value that JSON does not know as numbers or text."""
     if isinstance(value, np.ndarray | np.generic):
@@ -313,10 +339,7 @@ def _as_json(value: Any) -> Any:
     return getattr(value, "__qualname__", str(type(value)))
 
 
-@cache
-def warm_up(
-    kind: Any, stratified: bool, replacement: bool, with_extremes: bool, with_share: bool
-) -> None:
+def warm_up(options: PrioritizationOptions) -> None:
     """
     Compile all functions that a sampler needs, or load them from numba's cache.
 
@@ -333,14 +356,10 @@ def warm_up(
             )
             is_said = True
 
-    options = PrioritizationOptions(
-        kind,
-        stratified=stratified,
-        replacement=replacement,
-        uniform_share=0.5 if with_share else 0.0,
-        weight_normalization="buffer" if with_extremes else "batch",
-        new_priority="max_stored" if with_extremes else "max_seen",
-    )
+    if not isinstance(options.prioritization, str):
+        options = replace(options, prioritization="proportional", prioritization_kwargs=None)
+    if options.uniform_share > 0:
+        options = replace(options, uniform_share=0.5)  # a batch of two has a uniform sample
     sampler, slots = PrioritizedSampler(9, options, np.random.default_rng(0)), np.arange(9)
     for _ in range(2):  # "max_stored" finds a largest priority the second time
         for step in (
@@ -393,23 +412,18 @@ def _sample_uniform(
     uniforms: FloatArray,
     stratified: bool,
     begin: int,
-    begin_first: int,
-    n_first: int,
     slots: IntArray,
 ) -> None:
     """
-    Fill in uniform samples from ``begin`` on; from ``begin_first`` on, of the first slots alone.
+    Fill in uniform samples from ``begin`` on.
 
     A slot that cannot be sampled is replaced by another uniform sample. Few are missing: running
     episodes with hindsight replay, the write head of memory-optimised storage.
     """
-    for i in range(begin, len(slots)):
-        is_of_all = i < begin_first
-        n = begin_first - begin if is_of_all else len(slots) - begin_first
-        end = numbers[END] if is_of_all else n_first
-        stratum = i - begin if is_of_all else i - begin_first
-        uniform = uniforms[stratum] if is_of_all else uniforms[i]
-        point = (stratum + uniform) * (end / n) if stratified else uniform * end
+    n, end = len(slots) - begin, numbers[END]
+    for i in range(n):
+        uniform = uniforms[i]
+        point = (i + uniform) * (end / n) if stratified else uniform * end
         slot = min(int(point), end - 1)
         # The next random numbers: SplitMix64 (Steele et al. 2014), which the first one seeds.
         state = np.uint64(uniform * 2.0**53)
@@ -419,41 +433,36 @@ def _sample_uniform(
             mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
             mixed = mixed ^ (mixed >> np.uint64(31))
             slot = int((mixed >> np.uint64(11)) * 2.0**-53 * end)
-        slots[i] = slot
+        slots[begin + i] = slot
 
 
 @kernel
 def _weigh_mixture(
     nodes: FloatArray,
     starts: IntArray,
-    total: float,
     leaves: IntArray,
     slots: IntArray,
-    share: float,
-    uniform_part: float,
-    first_share: float,
-    n_first: int,
-    reference: float,
-    beta: float,
-    probabilities: FloatArray,
+    mixture: tuple[float, float, float],
+    reference_and_beta: tuple[float, float],
     flags: Flags,
     weights: NDArray[np.float32],
 ) -> None:
     """
-    Fill in probabilities under the mixture and ``importance_weights``; mark the slots as sampled.
+    Fill in ``importance_weights`` under the mixture, and mark the slots as sampled.
+
+    :param mixture: The sum of all masses, the share that is uniform, and its part of a probability.
+    :param reference_and_beta: As for ``importance_weights``.
     """
+    total, share, uniform_part = mixture
+    reference, beta = reference_and_beta
+    probabilities, smallest = np.empty(len(slots)), np.inf
     for i in range(len(slots)):
         probability = nodes[starts[-1] + leaves[i]] / total
-        probability = uniform_part + (1 - share) * probability
-        if first_share > 0.0:
-            of_first = (slots[i] < n_first) / n_first
-            probability = first_share * of_first + (1 - first_share) * probability
-        probabilities[i] = probability
+        probabilities[i] = uniform_part + (1 - share) * probability
+        smallest = min(smallest, probabilities[i])
         flags[slots[i]] = (flags[slots[i]] & INSERTED) | SAMPLED
     if reference == 0.0:
-        reference = np.inf
-        for i in range(len(slots)):
-            reference = min(reference, probabilities[i])
+        reference = smallest
     for i in range(len(slots)):
         weights[i, 0] = (reference / probabilities[i]) ** beta
 

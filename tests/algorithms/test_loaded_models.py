@@ -382,16 +382,16 @@ def test_buffer_that_does_not_fit_is_refused(buffer, named, tmp_path):
     assert before.size() == 30
 
 
-def test_pickled_buffer_with_demonstrations_is_refused(tmp_path):
-    expert = make()
+def test_pickled_buffer_brings_its_demonstrations(tmp_path):
+    expert = make().learn(20)
     expert.add_demonstrations(collect(expert, Point(True), 9))
     save_to_pkl(tmp_path / "buffer.pkl", expert.replay_buffer)
     model = make().learn(30)
 
-    with pytest.raises(ValueError, match="with demonstrations"):
-        model.load_replay_buffer(tmp_path / "buffer.pkl")
+    model.load_replay_buffer(tmp_path / "buffer.pkl")
 
-    assert model.replay_buffer.size() == 30
+    assert model.replay_buffer.size() == 20
+    assert model.replay_buffer.n_demonstrations == 9
 
 
 def test_file_that_holds_no_buffer_is_refused(tmp_path):

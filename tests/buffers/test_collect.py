@@ -31,8 +31,8 @@ def test_minari_dataset_is_a_source(tmp_path, monkeypatch):
 
     model.add_demonstrations(dataset)
 
-    buffer, n = model.replay_buffer, sum(map(len, shown))
-    assert buffer.n_demonstrations == n
+    buffer, n = model.replay_buffer.demonstrations, sum(map(len, shown))
+    assert buffer.size() == n
     assert np.array_equal(buffer.observations[:n, 0], np.vstack(shown))
     ends = np.cumsum([len(part) for part in shown]) - 1
     assert np.array_equal(np.flatnonzero(buffer.dones), ends)
@@ -41,7 +41,7 @@ def test_minari_dataset_is_a_source(tmp_path, monkeypatch):
 
 
 class Counter(gym.Env):
-    """Shows how many steps it has made, always in the same array, and ends after four."""
+    """Shows how many steps it has made, and ends after four."""
 
     def __init__(self, shape=(1,), action_space=TWO_ACTIONS):
         self.observation_space = spaces.Box(0, 255, shape, np.uint8)
@@ -52,12 +52,12 @@ class Counter(gym.Env):
     def reset(self, seed=None, options=None):
         self.n = 0
         self.place[:] = self.first
-        return self.place, {}
+        return self.place.copy(), {}
 
     def step(self, action):
         self.n += 1
         self.place += 1
-        return self.place, float(self.n), self.n == 4, False, {"cost": self.n}
+        return self.place.copy(), float(self.n), self.n == 4, False, {"cost": self.n}
 
 
 class Constant:
@@ -77,13 +77,6 @@ def test_collect_returns_the_transitions_of_a_policy():
     assert found["rewards"].tolist() == found["infos"]["cost"].tolist() == [1, 2, 3, 4, 1, 2]
     assert found["terminations"].tolist() == [False, False, False, True, False, False]
     assert found["truncations"].tolist() == [False] * 5 + [True]  # the last episode is cut
-
-
-class Fresh(gym.ObservationWrapper):
-    """A new array for each observation, which SB3's vectorized environments need."""
-
-    def observation(self, observation):
-        return observation.copy()
 
 
 class Parity:
@@ -107,7 +100,7 @@ class Recorder:
 
 
 def vectorized(n_envs=1, limit=9):
-    return DummyVecEnv([lambda: gym.wrappers.TimeLimit(Fresh(Counter()), limit)] * n_envs)
+    return DummyVecEnv([lambda: gym.wrappers.TimeLimit(Counter(), limit)] * n_envs)
 
 
 @pytest.mark.parametrize("env", [Counter(), vectorized()])
@@ -129,17 +122,19 @@ def test_collect_returns_one_vectorized_environment_after_the_other(limit):
         assert array.tolist() == [*first.tolist(), *second.tolist()], name
 
 
-def test_collect_returns_observations_and_rewards_that_are_not_normalized():
-    env, policy = VecNormalize(vectorized(2), training=False, clip_obs=99), Recorder()
+@pytest.mark.parametrize("clip_obs", [99, 0.5])
+def test_collect_returns_observations_and_rewards_that_are_not_normalized(clip_obs):
+    env, policy = VecNormalize(vectorized(2), training=False, clip_obs=clip_obs), Recorder()
     env.obs_rms.mean, env.obs_rms.var, env.ret_rms.var = np.full(1, 2.1), np.full(1, 2.9), 9.0
 
     found = collect(policy, env, 12)
 
     assert found["observations"][:, 0].tolist() == [0, 1, 2, 3, 0, 1] * 2
-    # The last ones of episodes are whole numbers, although SB3 normalizes them in float32.
     assert found["next_observations"][:, 0].tolist() == [1, 2, 3, 4, 1, 2] * 2
     assert found["rewards"].tolist() == [1, 2, 3, 4, 1, 2] * 2
-    expected = [(step - 2.1) / 2.9**0.5 for step in (0, 1, 2, 3, 0, 1)]
+    expected = np.clip(
+        [(step - 2.1) / 2.9**0.5 for step in (0, 1, 2, 3, 0, 1)], -clip_obs, clip_obs
+    )
     assert np.array(policy.seen)[:, 0, 0] == pytest.approx(expected, abs=1e-6)
 
 
@@ -175,13 +170,13 @@ def test_model_scales_actions_of_the_environment():
 
     model.add_demonstrations(found)
 
-    assert model.replay_buffer.actions[:3, 0].tolist() == [[0, 1]] * 3
+    assert model.replay_buffer.demonstrations.actions[:3, 0].tolist() == [[0, 1]] * 3
     other = PERSAC("MlpPolicy", env, buffer_size=20, device="cpu")
     theirs = ReplayBuffer(20, env.observation_space, env.action_space, "cpu")
     observations = found["observations"][0], found["next_observations"][0]
     theirs.add(*observations, np.array([0, 1]), np.ones(1), np.zeros(1), [{}])
     other.add_demonstrations(theirs)
-    assert other.replay_buffer.actions[0, 0].tolist() == [0, 1]
+    assert other.replay_buffer.demonstrations.actions[0, 0].tolist() == [0, 1]
     one_action = {**found, "actions": found["actions"][:, :1]}
     with pytest.raises(ValueError, match="actions must be 3 elements"):
         PERSAC("MlpPolicy", env, buffer_size=20, device="cpu").add_demonstrations(one_action)
@@ -193,7 +188,9 @@ def test_model_transposes_images_as_sb3_does():
 
     model.add_demonstrations(collect(Constant(0), env, 3))
 
-    assert np.array_equal(model.replay_buffer.observations[0, 0], env.first.transpose(2, 0, 1))
+    assert np.array_equal(
+        model.replay_buffer.demonstrations.observations[0, 0], env.first.transpose(2, 0, 1)
+    )
 
 
 def test_model_takes_images_that_its_environment_has_transposed():
@@ -202,4 +199,6 @@ def test_model_takes_images_that_its_environment_has_transposed():
 
     model.add_demonstrations(collect(model, model.get_env(), 3))
 
-    assert np.array_equal(model.replay_buffer.observations[0, 0], env.first.transpose(2, 0, 1))
+    assert np.array_equal(
+        model.replay_buffer.demonstrations.observations[0, 0], env.first.transpose(2, 0, 1)
+    )

@@ -40,9 +40,6 @@ BAD_OPTIONS = [
     ("new_priority", {"new_priority": "mean"}),
     ("weight_normalization", {"weight_normalization": "sum"}),
     ("demonstration_share", {"demonstration_share": 1.5}),
-    ("demonstration_share", {"demonstration_share": 0.5, "replacement": False}),
-    ("weight_norm", {"demonstration_share": 0.5, "weight_normalization": "buffer"}),
-    ("demonstration_bonus", {"demonstration_bonus": -1.0}),
     ("stratified", {"stratified": "no"}),
     ("replacement", {"replacement": None}),
     ("eps", {"prioritization": "rank", "eps": 0.1}),
@@ -121,7 +118,6 @@ OTHER_OPTIONS = {
     "new_priority": "max_stored",
     "weight_normalization": "buffer",
     "demonstration_share": 0.25,
-    "demonstration_bonus": 0.5,
     "stratified": False,
     "replacement": False,
 }
@@ -172,7 +168,7 @@ def test_arguments_of_sb3s_buffer_come_first_in_its_order_with_its_defaults():
         assert (ours[name].default, ours[name].kind) == (parameter.default, parameter.kind), name
 
 
-WITHOUT_REPLACEMENT = {"uniform_share": 0.0, "demonstration_share": 0.0}
+WITHOUT_REPLACEMENT = {"uniform_share": 0.0}
 WITH_SHARES = {"replacement": True, "weight_normalization": "mean"}
 
 

@@ -44,12 +44,9 @@ def put(store, row, values):
         store[row] = values.reshape(store[row].shape)
 
 
-def slots_reached(buffer):
-    return {slot for _ in range(60) for slot in buffer.sample(32).slots.tolist()}
-
-
 def rows_reached(buffer):
-    return {slot // buffer.n_envs for slot in slots_reached(buffer)}
+    slots = {slot for _ in range(60) for slot in buffer.sample(32).slots.tolist()}
+    return {slot // buffer.n_envs for slot in slots}
 
 
 @pytest.fixture(params=["sample", "update_priorities", "probabilities", "save_buffer"])
@@ -173,26 +170,3 @@ def test_frames_stored_once_can_be_cleared_and_shortened():
     fill_with_stacks(buffer, 2)
 
     assert rows_reached(buffer) == {0, 1}
-
-
-def test_demonstrations_go_with_a_cleared_buffer():
-    buffer = make(demonstration_share=0.5, n_envs=2)
-    buffer.add_demonstrations(
-        {
-            "observations": np.zeros((5, 2), np.float32),
-            "next_observations": np.zeros((5, 2), np.float32),
-            "actions": np.zeros(5, np.int64),
-            "rewards": np.zeros(5),
-            "terminations": np.zeros(5, bool),
-            "truncations": np.zeros(5, bool),
-        }
-    )
-    fill(buffer, 2)
-    assert slots_reached(buffer) == {0, 1, 2, 3, 4, 6, 7, 8, 9}
-
-    buffer.pos -= 1
-    assert slots_reached(buffer) == {0, 1, 2, 3, 4, 6, 7}
-    buffer.pos = 0
-    fill(buffer, 1)
-
-    assert slots_reached(buffer) == {0, 1}

@@ -6,7 +6,6 @@ from itertools import pairwise
 import numpy as np
 
 from sb3_per import PrioritizedHerReplayBuffer, load_buffer, save_buffer
-from sb3_per.buffers.files import _like
 from sb3_per.prioritization.proportional import Proportional
 from sb3_per.prioritization.rank_based import RankBased
 
@@ -107,6 +106,6 @@ def arrays_of(state):
 def saved_and_loaded(buffer, path):
     """Return a buffer like another one, filled from its file."""
     save_buffer(buffer, path)
-    loaded = _like(buffer, buffer.buffer_size)
+    loaded = buffer._like(buffer.buffer_size, storage_dir=None)
     load_buffer(path, loaded)
     return loaded

@@ -1,9 +1,7 @@
-"""What people fill a buffer from: arrays, SB3's buffers, Minari's datasets, a policy that acts."""
+"""Demonstrations: arrays, SB3's buffers, Minari's datasets, and what a policy does."""
 
-import functools
-import itertools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -12,7 +10,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.save_util import load_from_pkl
-from stable_baselines3.common.vec_env import VecEnv, VecNormalize, unwrap_vec_normalize
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
 
 from sb3_per._utils import map_arrays, require_whole, select
 from sb3_per.buffers.storage import SlotReplayBuffer, info_values, rows_in_order
@@ -36,106 +34,47 @@ def collect(
 
     :param policy: Anything with ``predict``, such as a model of SB3. If ``predict`` returns a
         state, as recurrent policies do, it gets ``state`` and ``episode_start`` in the next step.
-    :param env: An environment of gymnasium, or vectorized environments of SB3. The transitions of
-        several environments follow each other. The last episode of each counts as truncated. They
-        are reset, so take other ones than those of a training that goes on.
+    :param env: An environment of gymnasium, or vectorized environments of SB3, whose transitions
+        follow each other. The last episode of each environment counts as truncated. They are reset,
+        so do not pass those of a training that goes on.
     :param n: How many transitions, of all environments together.
     :param deterministic: As for ``predict``.
     :param info_keys: Keys of ``infos`` to return, too, for a buffer with ``info_keys``.
-    :raises ValueError: for n below 1, and for a model with ``VecNormalize`` if the environment has
-        none.
+    :raises ValueError: for n below 1, and for a model with ``VecNormalize`` if ``env`` has none.
     """
     require_whole("n", n)
-    _require_normalization(policy, env)
-    normalize = unwrap_vec_normalize(env) if isinstance(env, VecEnv) else None
-    was_training = normalize is not None and normalize.training
-    if normalize is not None:
-        normalize.training = False  # else its statistics would change
-    try:
-        return _collected(policy, env, n, deterministic, info_keys)
-    finally:
-        if normalize is not None:
-            normalize.training = was_training
-
-
-def _collected(
-    policy: Any,
-    env: gym.Env[Any, Any] | VecEnv,
-    n: int,
-    deterministic: bool,
-    info_keys: Sequence[str],
-) -> Transitions:
-    act = functools.partial(policy.predict, deterministic=deterministic)
-    if isinstance(env, VecEnv):
-        steps, n_of_env = _steps_of_vec_env(act, env, info_keys), -(-n // env.num_envs)
-    else:
-        steps, n_of_env = _steps_of_env(act, env, info_keys), n
-    columns = zip(*itertools.islice(steps, n_of_env), strict=True)
+    given, is_single = env, not isinstance(env, VecEnv)
+    normalize: Any = DummyVecEnv([lambda: given]) if is_single else env  # type: ignore[list-item,return-value]  # mypy takes no notice of is_single
+    if not isinstance(normalize, VecNormalize):
+        needed = getattr(policy, "get_vec_normalize_env", lambda: None)()
+        if needed is not None and needed.norm_obs:
+            raise ValueError(f"a model with VecNormalize needs it around the env, got {env}")
+        normalize = VecNormalize(normalize, training=False, norm_obs=False, norm_reward=False)
+    envs = normalize.venv  # the last observations of episodes are clipped where it normalizes
+    observations, memory, steps = envs.reset(), dict[str, Any](), []
+    for _ in range(-(-n // envs.num_envs)):
+        seen = normalize.normalize_obs(observations)
+        seen = select(seen, 0) if is_single else seen
+        actions, state = policy.predict(seen, deterministic=deterministic, **memory)
+        actions = np.array([actions] if is_single else actions)
+        after, rewards, dones, infos = envs.step(actions)
+        memory = {} if state is None else {"state": state, "episode_start": dones}
+        last = map_arrays(np.copy, after)
+        for i in np.flatnonzero(dones).tolist():
+            map_arrays(np.copyto, select(last, np.s_[i : i + 1]), infos[i]["terminal_observation"])
+        cuts = np.array([info.get("TimeLimit.truncated", False) for info in infos])
+        values = info_values(infos, info_keys)
+        steps.append((observations, actions, rewards, last, dones & ~cuts, cuts, values))
+        observations = after
     names = (*FIELDS, "infos") if info_keys else FIELDS
+    columns = map(_stacked, zip(*steps, strict=True))
     found = {
-        name: map_arrays(lambda array: _by_env(array)[:n], _stacked(column))
+        name: map_arrays(lambda array: _by_env(array)[:n], column)
         for name, column in zip(names, columns, strict=False)
     }
-    ends = np.append(np.arange(n_of_env, n, n_of_env), n) - 1
+    ends = np.append(np.arange(len(steps), n, len(steps)), n) - 1
     found["truncations"][ends] |= ~found["terminations"][ends]
     return found
-
-
-def _require_normalization(policy: Any, env: gym.Env[Any, Any] | VecEnv) -> None:
-    """Raise ValueError if a model has ``VecNormalize`` for its observations, and env has none."""
-    normalize = getattr(policy, "get_vec_normalize_env", lambda: None)()
-    if normalize is None or not normalize.norm_obs:
-        return
-    if not (isinstance(env, VecEnv) and unwrap_vec_normalize(env)):
-        rule = "a model with VecNormalize needs an environment with it, such as model.get_env()"
-        raise ValueError(f"{rule}, got {env}")
-
-
-def _steps_of_env(
-    act: Callable[..., Any], env: gym.Env[Any, Any], info_keys: Sequence[str]
-) -> Iterator[tuple[Any, ...]]:
-    """Yield transitions as ``_steps_of_vec_env`` does, of one environment."""
-    observation, _ = env.reset()
-    memory: dict[str, Any] = {}
-    while True:
-        before = _stacked([observation])  # a copy: an environment may return the same array again
-        action, state = act(observation, **memory)
-        observation, reward, terminated, truncated, info = env.step(action)
-        after, infos = _stacked([observation]), info_values([info], info_keys)
-        yield before, _stacked([action]), [reward], after, [terminated], [truncated], infos
-        is_over = terminated or truncated
-        memory = {} if state is None else {"state": state, "episode_start": np.array([is_over])}
-        if is_over:
-            observation, _ = env.reset()
-
-
-def _steps_of_vec_env(
-    act: Callable[..., Any], env: VecEnv, info_keys: Sequence[str]
-) -> Iterator[tuple[Any, ...]]:
-    """Yield one transition of every environment at a time: ``FIELDS`` and infos, (n_envs, ...)."""
-    normalize = unwrap_vec_normalize(env)
-    if normalize is None:
-        env = normalize = VecNormalize(env, training=False, norm_obs=False, norm_reward=False)
-    observations = env.reset()
-    memory: dict[str, Any] = {}
-    while True:
-        before = normalize.get_original_obs()
-        actions, state = act(observations, **memory)
-        observations, _, dones, infos = env.step(actions)
-        after = normalize.get_original_obs()
-        for i in np.flatnonzero(dones).tolist():
-            last = normalize.unnormalize_obs(infos[i]["terminal_observation"])
-            map_arrays(_write, select(after, np.s_[i : i + 1]), last)
-        truncations = np.array([info.get("TimeLimit.truncated", False) for info in infos])
-        ends = dones & ~truncations, truncations
-        rewards = normalize.get_original_reward()
-        yield before, np.array(actions), rewards, after, *ends, info_values(infos, info_keys)
-        memory = {} if state is None else {"state": state, "episode_start": dones}
-
-
-def _write(target: NDArray[Any], values: NDArray[Any]) -> None:
-    # `VecNormalize` has rounded them to float32 in between, so whole numbers are whole no more.
-    target[...] = np.rint(values) if target.dtype.kind in "iu" else values
 
 
 def transitions_of(source: Any) -> Transitions:
@@ -149,7 +88,8 @@ def transitions_of(source: Any) -> Transitions:
     if isinstance(source, ReplayBuffer):
         return _of_buffer(source)
     if hasattr(source, "iterate_episodes"):
-        found: Transitions = joined([_of_episode(episode) for episode in source.iterate_episodes()])
+        episodes = [_of_episode(episode) for episode in source.iterate_episodes()]
+        found: Transitions = map_arrays(lambda *parts: np.concatenate(parts), *episodes)
         return found
     if isinstance(source, Mapping):
         return dict(source)
@@ -172,6 +112,7 @@ def _of_buffer(buffer: ReplayBuffer) -> Transitions:
         "next_observations": select(next_observations, next_rows),
         "terminations": is_done & ~ends,
         "truncations": ends,
+        "infos": select(getattr(buffer, "info_arrays", {}), rows),
     }
     found: Transitions = map_arrays(_by_env, transitions)
     return found
@@ -189,8 +130,19 @@ def _of_episode(episode: Any) -> Transitions:
     }
 
 
+def add_transitions(buffer: SlotReplayBuffer, transitions: Transitions) -> None:
+    """Add transitions of ``as_stored`` to a buffer with one environment; the last episode ends."""
+    for i in range(len(transitions["rewards"])):
+        row = select(transitions, np.s_[i : i + 1])
+        info = {key: values[0] for key, values in row["infos"].items()}
+        info["TimeLimit.truncated"] = row["truncations"][0]
+        observations = row["observations"], row["next_observations"]
+        buffer.add(*observations, row["actions"], row["rewards"], row["dones"], [info])
+    buffer.end_episodes()  # another source may follow
+
+
 def as_stored(source: Transitions, buffer: SlotReplayBuffer) -> Transitions:
-    """Return transitions as the buffer stores them; raise ValueError if they do not fit."""
+    """Return transitions as ``add`` takes them; raise ValueError if they do not fit a buffer."""
     n = len(source["rewards"])
     observed = n, buffer.observation_space, buffer.obs_shape
     acted = n, buffer.action_space, (buffer.action_dim,)
@@ -200,16 +152,13 @@ def as_stored(source: Transitions, buffer: SlotReplayBuffer) -> Transitions:
             raise ValueError(f"infos[{key!r}] must have {n} values, got {len(values)}")
     terminations = np.asarray(source["terminations"], dtype=bool).reshape(n)
     truncations = np.asarray(source["truncations"], dtype=bool).reshape(n) & ~terminations
-    timeouts = truncations.astype(np.float32)
-    dones = np.maximum(terminations, timeouts)
-    timeouts[-1:] = np.maximum(timeouts[-1:], 1 - dones[-1:])  # another source may follow
     return {
         "observations": _reshaped("observations", source["observations"], observed),
         "actions": _reshaped("actions", source["actions"], acted),
         "rewards": np.asarray(source["rewards"], dtype=np.float32).reshape(n),
         "next_observations": _reshaped("next_observations", source["next_observations"], observed),
-        "dones": dones,
-        "timeouts": timeouts,
+        "dones": terminations | truncations,
+        "truncations": truncations,
         "infos": infos,
     }
 
@@ -250,8 +199,3 @@ def _by_env(array: NDArray[Any]) -> NDArray[Any]:
 def _stacked(values: Sequence[Any]) -> Any:
     """Return single values, or dicts of them, as arrays."""
     return map_arrays(lambda *parts: np.stack(parts), *values)
-
-
-def joined(parts: Sequence[Any]) -> Any:
-    """Return the concatenation of arrays, or of dicts of arrays."""
-    return map_arrays(lambda *arrays: np.concatenate(arrays), *parts)
