@@ -12,7 +12,7 @@ class RarelyReplayed(Proportional):
     The priority is abs(TD error) + 1 / sqrt(number of replays).
 
     Inheriting is not needed: ``sb3_per.prioritization.base.Prioritization`` lists the
-    methods. For files and checkpoints, define ``state_dict`` and ``load_state_dict``, too.
+    methods. For files and checkpoints, define ``entries`` and ``restore``, too.
     """
 
     def __init__(self, n_slots, **options):

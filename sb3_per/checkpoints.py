@@ -15,9 +15,9 @@ from stable_baselines3.common import callbacks
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.type_aliases import GymEnv
-from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper, VecNormalize
+from stable_baselines3.common.vec_env import VecNormalize
 
-from sb3_per._utils import BIT_GENERATORS, as_arrays, generator_from, generator_state, require_whole
+from sb3_per._utils import as_arrays, generator_from, generator_state, require_whole
 from sb3_per.algorithms import ALGORITHMS
 from sb3_per.algorithms.base import PrioritizedAlgorithm, torch_states
 from sb3_per.algorithms.environments import require_matching_buffer
@@ -28,9 +28,9 @@ def save_checkpoint(model: PrioritizedAlgorithm, path: str | os.PathLike[str]) -
     """
     Save networks, optimizer, counters, replay buffer, random generators and ``VecNormalize``.
 
-    The file is replaced as a whole or not at all. The environment itself is not stored: the resumed
-    run starts a new episode. If an episode ended at the checkpoint and all episodes start alike,
-    the resumed run samples the same batches as an uninterrupted run.
+    The file is replaced as a whole or not at all. The environment is not stored: the resumed run
+    starts a new episode. If an episode ended at the checkpoint and all episodes start alike, the
+    resumed run samples the same batches as an uninterrupted run.
 
     :param model: A prioritized algorithm, between two rollouts or outside of ``learn``.
     :param path: The file, with its suffix.
@@ -45,22 +45,20 @@ def load_checkpoint(
     env: GymEnv,
     device: th.device | str = "auto",
     algorithm: type[PrioritizedAlgorithm] | None = None,
-    *,
-    restore_environments: bool = True,
     **options: Any,
 ) -> PrioritizedAlgorithm:
     """
     Load the model of a checkpoint.
 
     Continue with ``model.learn(n_steps_left, reset_num_timesteps=False)``. The networks are in
-    SB3's format, parts of which are pickles: load only files that you trust.
+    SB3's format, parts of which are pickles: load only files that you trust. If the model has a
+    seed, the environments are seeded with it plus the number of steps so far, so that they do not
+    repeat the beginning of the run.
 
     :param path: A file of ``save_checkpoint``.
     :param env: As many environments, with the same wrappers, as the run had.
     :param device: The device of networks and batches.
     :param algorithm: The class of the model, if it is a subclass of your own.
-    :param restore_environments: Whether to restore the random generators of the environments. Pass
-        False if their ``np_random`` cannot be set.
     :param options: As for ``PERDQN.load``, such as ``replay_buffer_kwargs=dict(storage_dir=...)``;
         ``load_buffer`` says how a buffer with other options is filled.
     :return: A model of the class that was saved.
@@ -80,7 +78,9 @@ def load_checkpoint(
         model = algorithm.load(networks, env=env, device=device, **options)
         fill_buffer(model.replay_buffer, state["buffer"])
         _restore_normalization(model.get_vec_normalize_env(), state["normalization"])
-        _restore_random(model, state["random"], restore_environments)
+        if model.seed is not None and model.env is not None:
+            model.env.seed(model.seed + model.num_timesteps)
+        _restore_random(model, state["random"])
     return model
 
 
@@ -151,7 +151,7 @@ class CheckpointCallback(callbacks.CheckpointCallback):
         for partial in _found(self.save_path, f".{self.name_prefix}", r"\..*\.partial"):
             partial.unlink()
         # Refuse what cannot be continued before hours are spent.
-        _require_storable(self.model)
+        encoded(_contents_of(self.model), {})
         self._n_saved = self.model.num_timesteps
         self._is_due = self._saw_rollout_start = False
         self._error_before = sys.exc_info()[1]  # if training runs in an `except` block
@@ -229,35 +229,11 @@ def _contents_of(model: BaseAlgorithm) -> dict[str, Any]:
     }
 
 
-def _require_storable(model: BaseAlgorithm) -> None:
-    """
-    Warn if the random generators of the environments cannot be restored.
-
-    :raises ValueError: for a model that cannot be stored.
-    """
-    contents = _contents_of(model)
-    encoded(contents, {})
-    env = model.get_env()
-    states = contents["random"]["environments"]
-    problem = "np_random cannot be read" if None in states else ""
-    try:
-        if env is not None:
-            _restore_environments(env, states)  # to what they are
-    except ValueError as error:
-        problem = str(error)
-    if problem:
-        warnings.warn(
-            f"the random generators of the environments cannot be restored ({problem}), so a run "
-            "that continues from a checkpoint sees other random numbers in them",
-            stacklevel=2,
-        )
-
-
 # Random generators.
 
 
 def _random_states(model: PrioritizedAlgorithm) -> dict[str, Any]:
-    """Return the states of all generators, of the action space and environments, too."""
+    """Return the states of all generators except those of environments."""
     # With gSDE, torch's states before the noise of this rollout: a resumed run samples it, too.
     torch = model.torch_states_before_rollout or torch_states()
     return {
@@ -265,22 +241,11 @@ def _random_states(model: PrioritizedAlgorithm) -> dict[str, Any]:
         "python": random.getstate(),
         "numpy": np.random.get_state(legacy=False),  # noqa: NPY002  # SB3 uses this generator
         "action_space": generator_state(model.action_space.np_random),
-        "environments": [
-            None if generator is None else generator_state(generator)
-            for generator in _generators(model.get_env())
-        ],
     }
 
 
-def _restore_random(
-    model: BaseAlgorithm, states: dict[str, Any], restore_environments: bool
-) -> None:
+def _restore_random(model: BaseAlgorithm, states: dict[str, Any]) -> None:
     """Let all generators continue, except those of GPUs that only one of the machines has."""
-    env = model.get_env()
-    if env is not None:
-        _forget_seeds(env)  # else the next reset would seed the generators again
-        if restore_environments:
-            _restore_environments(env, states["environments"])
     version, internal, gauss = states["python"]
     random.setstate((version, tuple(internal), gauss))
     np.random.set_state(as_arrays(states["numpy"]))  # noqa: NPY002  # SB3 uses this generator
@@ -291,45 +256,6 @@ def _restore_random(
     n_devices = th.cuda.device_count() if th.cuda.is_available() else 0
     for device, state in zip(range(n_devices), torch[1:], strict=False):
         th.cuda.set_rng_state(state, device)
-
-
-def _restore_environments(env: VecEnv, states: list[dict[str, Any] | None]) -> None:
-    # There are no states if the model was saved without an environment.
-    for i, (generator, state) in enumerate(zip(_generators(env), states, strict=False)):
-        if generator is None or state is None:
-            continue
-        restored = generator_from(state)
-        if type(generator.bit_generator) is type(restored.bit_generator):
-            generator.bit_generator.state = restored.bit_generator.state
-            if _generators(env)[i] is generator:  # in this process, so its state is set now
-                continue
-        try:
-            env.set_attr("np_random", restored, indices=i)
-        except Exception as error:
-            raise ValueError(
-                f"np_random of environment {i} must be an attribute that can be set (or load with "
-                f"restore_environments=False): {error}"
-            ) from error
-
-
-def _generators(env: VecEnv | None) -> list[np.random.Generator | None]:
-    """Return the generator of each environment, or a copy of it; None for one without."""
-    if env is None:
-        return []
-    try:
-        found = env.get_attr("np_random")
-    except Exception:  # vectorized environments of other libraries raise whatever they like
-        return [None] * env.num_envs
-    kinds = [type(getattr(value, "bit_generator", None)).__name__ for value in found]
-    return [v if kind in BIT_GENERATORS else None for v, kind in zip(found, kinds, strict=True)]
-
-
-def _forget_seeds(env: VecEnv) -> None:
-    # Not `env.unwrapped`: wrappers of other libraries return something else there.
-    while isinstance(env, VecEnvWrapper):
-        env = env.venv
-    if isinstance(env, VecEnv):
-        env._reset_seeds()
 
 
 # VecNormalize.

@@ -1,6 +1,7 @@
 """The options of the prioritized buffers: each one is declared, typed and checked here."""
 
 import difflib
+import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -138,6 +139,21 @@ class PrioritizationOptions:
         """Return the options that every prioritization takes, in addition to its own."""
         names = ("alpha", "eps", "td_error_clip", "initial_priority", "new_priority")
         return {name: getattr(self, name) for name in names}
+
+    @property
+    def of_priorities(self) -> dict[str, Any]:
+        """Return the options that stored priorities depend on, as JSON returns them."""
+        names = ("prioritization", "prioritization_kwargs")
+        options = {**self.shared, **{name: getattr(self, name) for name in names}}
+        as_read: dict[str, Any] = json.loads(json.dumps(options, default=_as_json))
+        return as_read
+
+
+def _as_json(value: Any) -> Any:
+    """Return a value that JSON does not know as numbers or text."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return getattr(value, "__qualname__", str(type(value)))
 
 
 def require_known(names: Iterable[str], known: Iterable[str]) -> None:

@@ -13,14 +13,19 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 from uuid import uuid4
 
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from sb3_per.buffers.prioritized import PrioritizedReplayBuffer
+from sb3_per._utils import require_number
+from sb3_per.options import LARGEST_TD_ERROR
+from sb3_per.prioritization.sum_tree import FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from sb3_per.buffers.prioritized import PrioritizedReplayBuffer
 
 VERSION = 1
 HEADER = "header.json"
@@ -33,7 +38,7 @@ CHUNK = 1 << 20
 Place = str | os.PathLike[str] | io.BufferedIOBase | BinaryIO
 
 
-def save_buffer(buffer: PrioritizedReplayBuffer, path: Place) -> None:
+def save_buffer(buffer: "PrioritizedReplayBuffer", path: Place) -> None:
     """
     Save a buffer: transitions, priorities, beta and the random generator.
 
@@ -43,13 +48,13 @@ def save_buffer(buffer: PrioritizedReplayBuffer, path: Place) -> None:
     :param buffer: A buffer of this library.
     :param path: The file, with its suffix; or a file that is open for writing.
     :raises ValueError: for stored infos (``copy_info_dict`` of hindsight replay), a random
-        generator that is not NumPy's, or a prioritization of your own without ``state_dict`` and
-        ``load_state_dict``; TypeError if its state holds what JSON cannot hold, except arrays.
+        generator that is not NumPy's, or a prioritization of your own without ``entries`` and
+        ``restore``.
     """
     write_archive(path, "buffer", buffer._state_dict())
 
 
-def load_buffer(path: Place, buffer: PrioritizedReplayBuffer) -> None:
+def load_buffer(path: Place, buffer: "PrioritizedReplayBuffer") -> None:
     """
     Fill a buffer from a file: it continues where the stored buffer stopped.
 
@@ -70,7 +75,7 @@ def load_buffer(path: Place, buffer: PrioritizedReplayBuffer) -> None:
         fill_buffer(buffer, state)
 
 
-def fill_buffer(buffer: PrioritizedReplayBuffer, state: Mapping[str, Any]) -> None:
+def fill_buffer(buffer: "PrioritizedReplayBuffer", state: Mapping[str, Any]) -> None:
     """Fill a buffer from the state of another one; see ``load_buffer``."""
     n_rows = state["buffer_size"]
     if n_rows == buffer.buffer_size:
@@ -80,6 +85,31 @@ def fill_buffer(buffer: PrioritizedReplayBuffer, state: Mapping[str, Any]) -> No
     stored._load_state_dict(state)
     buffer.refill_from(stored)
     buffer.beta, buffer.generator = stored.beta, stored.generator
+
+
+def checked_entries(stored: Mapping[str, Any], n_slots: int) -> tuple[IntArray, FloatArray, float]:
+    """
+    Return stored slots and values of priorities, (n,) each, and the largest priority.
+
+    :raises ValueError: for what no buffer stores; the kernels that read them check nothing.
+    """
+    slots, values, largest = stored["slots"], stored["values"], stored["largest"]
+    types = slots.dtype, values.dtype, len(slots.shape)
+    if types != (np.int64, np.float64, 1) or not slots.shape == values.shape <= (n_slots,):
+        raise ValueError(
+            f"stored slots and values must be at most {n_slots} numbers, int64 and float64, got "
+            f"{slots.dtype} of {slots.shape} and {values.dtype} of {values.shape}"
+        )
+    slots, values = np.asarray(slots), np.asarray(values)
+    if len(slots) > 0 and not (slots.min() >= 0 and slots.max() < n_slots):
+        raise ValueError(f"stored slots must lie in [0, {n_slots}), got {slots}")
+    if len(np.unique(slots)) < len(slots):
+        raise ValueError(f"stored slots must be distinct, got {slots}")
+    highest = 2 * LARGEST_TD_ERROR
+    require_number("stored largest", largest, 0, highest)
+    if not ((values > 0) & (values <= highest)).all():
+        raise ValueError(f"stored values must lie between 0 and {highest}, got {values}")
+    return slots, values, float(largest)
 
 
 # Files.

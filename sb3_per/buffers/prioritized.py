@@ -22,8 +22,15 @@ from stable_baselines3.common.vec_env import VecNormalize
 from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 from typing_extensions import Unpack
 
-from sb3_per._utils import map_arrays, require_number, require_whole
+from sb3_per._utils import (
+    generator_from,
+    generator_state,
+    map_arrays,
+    require_number,
+    require_whole,
+)
 from sb3_per.buffers.demonstrations import add_transitions, as_stored, transitions_of
+from sb3_per.buffers.files import checked_entries
 from sb3_per.buffers.storage import SlotReplayBuffer, as_text
 from sb3_per.options import (
     OPTION_NAMES,
@@ -470,11 +477,14 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
     def _state_dict(self) -> dict[str, Any]:
         self._follow_storage()
         shown = self.demonstrations
+        slots, values, largest = self.sampler.entries()
         return {
             **super()._state_dict(),
             "demonstrations": None if shown is None else shown._state_dict(),
             "beta": self.beta,
-            "sampler": self.sampler.state_dict(),
+            "generator": generator_state(self.generator),
+            "options of priorities": self.options.of_priorities,
+            "priorities": {"slots": slots, "values": values, "largest": largest},
         }
 
     def _load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -502,8 +512,17 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             self.demonstrations = self._like(shown["buffer_size"], n_envs=1)
             self.demonstrations._load_state_dict(shown)
         self.beta = state["beta"]
-        self.sampler.load_state_dict(state["sampler"])
-        self.generator = self.sampler.generator  # of demonstrations, too
+        self.generator = generator_from(state["generator"])
+        options, stored = self.options.of_priorities, state["options of priorities"]
+        if options == stored:
+            self.sampler.restore(*checked_entries(state["priorities"], self.n_slots))
+        else:
+            differ = {name: stored[name] for name in stored if options[name] != stored[name]}
+            warnings.warn(
+                "the stored priorities do not fit the options of the buffer, so all transitions "
+                f"get the initial priority; they were stored with {differ}",
+                stacklevel=5,
+            )
         self._take_in_storage()
 
 

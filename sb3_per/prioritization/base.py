@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from typing import Any, Literal, Protocol
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
 
-from sb3_per._utils import kernel, require_number
+from sb3_per._utils import kernel
 from sb3_per.options import DEFAULT_EPS, LARGEST_TD_ERROR
 from sb3_per.prioritization.sum_tree import FloatArray, IntArray, SumTree
 
@@ -53,15 +52,17 @@ class Prioritization(Protocol):
     def leaves_of(self, slots: IntArray) -> IntArray:
         """Return the leaves of slots that are inserted, shape (B,)."""
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return what ``load_state_dict`` needs: arrays, and values that JSON can hold."""
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def entries(self) -> tuple[IntArray, FloatArray]:
         """
-        Continue from a state of the same class with the same options.
+        Return what a file keeps: the slots that are inserted, and a number of each, (n,) both.
 
-        :raises ValueError: before anything has changed, for a state that ``state_dict`` cannot have
-            returned.
+        The numbers lie between 0 and 6e38, without 0.
+        """
+
+    def restore(self, slots: IntArray, values: FloatArray, largest: float) -> None:
+        """
+        Replace everything by what ``entries`` and ``largest_priority`` returned, for a class with
+        the same options.
         """
 
 
@@ -106,13 +107,6 @@ class TDErrorPrioritization:
         self.largest_priority = max(self.largest_priority, largest)
         return powers
 
-    def stored_largest_priority(self, state: Mapping[str, Any]) -> float:
-        """Return the largest priority of a stored state, or raise ValueError."""
-        value: Any = state.get("largest_priority")
-        high = max(self.initial_priority, 2 * LARGEST_TD_ERROR)
-        require_number("stored largest_priority", value, self.initial_priority, high)
-        return float(value)
-
     def slots_at(self, leaves: IntArray) -> IntArray:
         """Return the slots that leaves stand for: the same numbers, unless a class overrides it."""
         return leaves
@@ -130,22 +124,6 @@ def refuse_eps(name: str, options: Mapping[str, Any]) -> None:
             f"eps must stay at {DEFAULT_EPS} with prioritization={name!r}, where it has no effect"
         )
         raise ValueError(f"{rule}, got {eps}")
-
-
-def stored_array(state: Mapping[str, Any], name: str, dtype: DTypeLike, most: int) -> Any:
-    """Return a stored array of at most so many numbers; kernels read it without checks."""
-    array: Any = state.get(name)
-    is_array = isinstance(array, np.ndarray) and array.dtype == dtype and array.ndim == 1
-    if not is_array or len(array) > most:
-        rule = f"stored {name} must be at most {most} numbers of type {np.dtype(dtype)} on one axis"
-        raise ValueError(f"{rule}, got {array!r}")
-    return array
-
-
-def without_zeros_at_end(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a view up to the last number that is not 0 (``np.trim_zeros`` takes a second)."""
-    found = np.flatnonzero(array)
-    return array[: found[-1] + 1] if len(found) > 0 else array[:0]
 
 
 @kernel

@@ -6,12 +6,7 @@ import numpy as np
 
 from sb3_per._utils import require_number
 from sb3_per.options import LARGEST_TD_ERROR, SMALLEST
-from sb3_per.prioritization.base import (
-    TDErrorPrioritization,
-    refuse_eps,
-    stored_array,
-    without_zeros_at_end,
-)
+from sb3_per.prioritization.base import TDErrorPrioritization, refuse_eps
 from sb3_per.prioritization.sum_tree import FloatArray, IntArray, SumTree
 
 NOTHING = np.zeros(1)  # the mass of slots that cannot be sampled
@@ -53,19 +48,14 @@ class Proportional(TDErrorPrioritization):
     def probabilities(self, slots: IntArray) -> FloatArray:
         return self.tree.get(slots) / (self.tree.total or 1.0)
 
-    def state_dict(self) -> dict[str, Any]:
-        leaves = self.tree.leaf_masses
-        return {"largest_priority": self.largest_priority, "leaves": without_zeros_at_end(leaves)}
+    def entries(self) -> tuple[IntArray, FloatArray]:
+        slots = np.flatnonzero(self.tree.leaf_masses)
+        return slots, self.tree.get(slots)
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        largest_priority = self.stored_largest_priority(state)
-        leaves = stored_array(state, "leaves", np.float64, self.tree.n_leaves)
-        bound = largest_priority**self.alpha * (1 + 1e-9)  # powers round
-        if not ((leaves >= 0) & (leaves <= bound)).all():
-            raise ValueError(f"stored leaves must lie in [0, {bound}], got {leaves}")
+    def restore(self, slots: IntArray, values: FloatArray, largest: float) -> None:
         self.tree.clear()
-        self.tree.set(np.arange(len(leaves)), leaves)
-        self.largest_priority = largest_priority
+        self.tree.set(slots, values)
+        self.largest_priority = largest
 
 
 class LossAdjusted(Proportional):

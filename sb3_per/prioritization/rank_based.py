@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from sb3_per.prioritization.base import TDErrorPrioritization, refuse_eps, stored_array
+from sb3_per.prioritization.base import TDErrorPrioritization, refuse_eps
 from sb3_per.prioritization.ranking import Ranking
 from sb3_per.prioritization.sum_tree import FloatArray, IntArray, SumTree
 
@@ -75,31 +75,11 @@ class RankBased(TDErrorPrioritization):
     def leaves_of(self, slots: IntArray) -> IntArray:
         return self._order.ranks(slots)
 
-    def state_dict(self) -> dict[str, Any]:
-        slots, priorities = self._order.entries()
-        return {
-            "largest_priority": self.largest_priority,
-            "slots": slots,
-            "priorities": priorities,
-            # Stored, since NumPy's power rounds differently when it computes many ranks at once.
-            "leaves": self.tree.leaf_masses[: len(slots)],
-        }
+    def entries(self) -> tuple[IntArray, FloatArray]:
+        return self._order.entries()
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        largest_priority = self.stored_largest_priority(state)
-        n_slots = self.tree.n_leaves
-        slots = stored_array(state, "slots", np.int64, n_slots)
-        priorities = stored_array(state, "priorities", np.float64, n_slots)
-        leaves = stored_array(state, "leaves", np.float64, n_slots)
-        expected = np.arange(1.0, len(slots) + 1) ** -self.alpha
-        if leaves.shape != expected.shape or not np.allclose(leaves, expected, rtol=1e-12, atol=0):
-            rule = f"stored leaves must be rank^-{self.alpha} for {len(slots)} ranks"
-            raise ValueError(f"{rule}, got {leaves}")
-        if not ((priorities > 0) & (priorities <= largest_priority)).all():
-            rule = f"stored priorities must lie in (0, {largest_priority}]"
-            raise ValueError(f"{rule}, got {priorities}")
-        self._order.restore(slots, priorities)
-        self.tree.clear()
-        self.tree.set(np.arange(len(slots)), leaves)
-        self._n_ranks = len(slots)
-        self.largest_priority = largest_priority
+    def restore(self, slots: IntArray, values: FloatArray, largest: float) -> None:
+        self.clear()
+        self._order.restore(slots, values)
+        self._set_ranks(len(slots))
+        self.largest_priority = largest

@@ -98,23 +98,10 @@ class Ranking:
         return slots.astype(np.int64), -keys
 
     def restore(self, slots: IntArray, priorities: FloatArray) -> None:
-        """
-        Replace everything by slots and priorities that ``entries`` returned.
-
-        :raises ValueError: before anything has changed, for slots or priorities that ``entries``
-            cannot have returned.
-        """
-        # Checked here, since the kernel below checks no bounds.
-        in_range = bool(((slots >= 0) & (slots < self.n_slots)).all())
-        distinct = len(np.unique(slots)) == len(slots) == len(priorities) <= self.n_slots
-        in_order = np.isfinite(priorities).all() and (np.diff(priorities) <= 0).all()
-        if not (in_range and distinct and in_order):
-            raise ValueError(
-                f"slots must be distinct whole numbers in [0, {self.n_slots}), by descending "
-                f"priority, got {slots} with {priorities}"
-            )
+        """Replace everything by distinct slots and priorities, as ``entries`` returns them."""
+        order = np.argsort(-priorities, kind="stable")  # else a damaged file could spoil the order
         self.clear()
-        _lay_out(self._blocks, -priorities, slots.astype(np.int32))
+        _lay_out(self._blocks, -priorities[order], slots[order].astype(np.int32))
 
     def clear(self) -> None:
         """Remove all slots."""

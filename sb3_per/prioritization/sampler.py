@@ -1,8 +1,6 @@
 """The sampler: it samples slots by priority, weights them, and drops TD errors that are stale."""
 
-import json
 import logging
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -10,16 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from sb3_per._utils import (
-    as_arrays,
-    generator_from,
-    generator_state,
-    kernel,
-    n_compiled,
-    require_one_of,
-)
+from sb3_per._utils import kernel, n_compiled, require_one_of
 from sb3_per.options import LARGEST_TD_ERROR, PrioritizationOptions
-from sb3_per.prioritization.base import Prioritization, stored_array, without_zeros_at_end
+from sb3_per.prioritization.base import Prioritization
 from sb3_per.prioritization.proportional import LossAdjusted, Proportional
 from sb3_per.prioritization.rank_based import RankBased
 from sb3_per.prioritization.sum_tree import (
@@ -199,69 +190,26 @@ class PrioritizedSampler:
         mixture += (1 - share) * self.prioritization.probabilities(slots)
         return mixture
 
-    def stored_flags(self) -> Flags:
-        """Return the flags up to the last slot that has one, to be stored."""
-        return without_zeros_at_end(self.flags)
-
-    def state_dict(self) -> dict[str, Any]:
+    def entries(self) -> tuple[IntArray, FloatArray, float]:
         """
-        Return what ``load_state_dict`` needs: arrays, and values that JSON can hold.
+        Return what a file keeps: slots, values of the prioritization, and the largest priority.
 
-        :raises ValueError: for a prioritization of the user's own whose state would be incomplete.
+        :raises ValueError: for a prioritization of the user's own that defines no such methods.
         """
         kind = type(self.prioritization)
         # A subclass that inherits both methods from ours would silently lose what it adds.
-        defined = {"state_dict", "load_state_dict"} <= vars(kind).keys()
-        if kind not in PRIORITIZATIONS.values() and not defined:
+        if kind not in PRIORITIZATIONS.values() and not {"entries", "restore"} <= vars(kind).keys():
             raise ValueError(
-                "a prioritization of your own must define state_dict() and load_state_dict(state) "
-                f"itself to be stored, so that what it adds is stored, too, got {kind.__name__}"
+                "a prioritization of your own must define entries() and restore(slots, values, "
+                f"largest) itself to be stored, got {kind.__name__}"
             )
-        return {
-            "generator": generator_state(self.generator),
-            "options": self._options_of_priorities(),
-            "flags": self.stored_flags(),
-            "priorities": self.prioritization.state_dict(),
-        }
+        return *self.prioritization.entries(), self.prioritization.largest_priority
 
-    def _options_of_priorities(self) -> dict[str, Any]:
-        """Return the options that stored priorities depend on, as JSON returns them."""
-        options = {**self.options.shared, "prioritization": self.options.prioritization}
-        options["prioritization_kwargs"] = self.options.prioritization_kwargs
-        text = json.dumps(options, default=_as_json)
-        as_read: dict[str, Any] = json.loads(text)
-        return as_read
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """
-        Continue from a state. Slots that have a priority can be sampled.
-
-        If options of priorities differ, nothing can be sampled, and a warning says so.
-
-        :raises ValueError: for a state that does not fit; the sampler is of no use then.
-        """
+    def restore(self, slots: IntArray, values: FloatArray, largest: float) -> None:
+        """Replace everything by what ``entries`` returned; TD errors of before are stale."""
         self.clear()
-        self.generator = generator_from(state["generator"])
-        options, stored = self._options_of_priorities(), state["options"]
-        if options != stored:
-            differ = {
-                name: stored.get(name) for name in options if options[name] != stored.get(name)
-            }
-            warnings.warn(
-                "the stored priorities do not fit the options of the buffer, so all transitions "
-                f"get the initial priority; they were stored with {differ}",
-                stacklevel=6,
-            )
-            return
-        flags = stored_array(
-            {"flags": as_arrays(state["flags"])}, "flags", np.uint8, len(self.flags)
-        )
-        self.prioritization.load_state_dict(as_arrays(state["priorities"]))
-        slots = np.arange(len(self.flags))
-        inserted = slots[self.prioritization.probabilities(slots) > 0]
-        self.flags[: len(flags)] |= flags & (SAMPLED | STALE)
-        self.flags[inserted] |= INSERTED
-        self._numbers[:] = len(inserted), inserted[-1] + 1 if len(inserted) > 0 else 0
+        self.prioritization.restore(slots, values, largest)
+        _mark(self.flags, self._numbers, slots, INSERTED)
 
 
 def sample_both(
@@ -330,13 +278,6 @@ def _reference(normalization: str, smallest: float, n: int) -> float:
     if normalization == "batch":
         return 0.0
     return smallest if normalization == "buffer" else 1 / n
-
-
-def _as_json(value: Any) -> Any:
-    """Return a value that JSON does not know as numbers or text."""
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    return getattr(value, "__qualname__", str(type(value)))
 
 
 def warm_up(options: PrioritizationOptions) -> None:

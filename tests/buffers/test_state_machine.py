@@ -178,6 +178,7 @@ class Buffers(stateful.RuleBasedStateMachine):
             loaded = saved_and_loaded(self.buffer, Path(folder, "buffer"))
         assert_same_buffer(loaded, self.buffer)
         self.buffer = loaded
+        self.naive.sampled, self.naive.stale = set(), set()  # a file does not know them
 
     @stateful.rule()
     def pickle_and_unpickle(self):

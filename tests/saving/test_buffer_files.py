@@ -75,7 +75,6 @@ def test_loaded_buffer_continues_bit_by_bit(options, n_rows, path):
     buffer = make(n_rows, **options)
     buffer.beta = 0.7
     if n_rows:
-        stale = buffer.sample(1).slots
         buffer.update_priorities(buffer.sample(1).slots, [-3.0])
         slots = np.arange(n_rows % 64)
         buffer.update_priorities(slots, 0.1 + slots)
@@ -84,9 +83,6 @@ def test_loaded_buffer_continues_bit_by_bit(options, n_rows, path):
     loaded = saved_and_loaded(buffer, path)
 
     assert_same_buffer(loaded, buffer)
-    if n_rows:  # the transition may have been overwritten before the file was written
-        for one in (buffer, loaded):
-            one.update_priorities(stale, [40.0])
     for step in range(3):
         for one in (buffer, loaded):
             add_rows(one, 25, first=n_rows + 2 + 25 * step)
@@ -266,34 +262,25 @@ def test_buffer_that_the_file_does_not_fit_stays_as_it_is(options, named, path):
     assert buffer.probabilities(np.arange(20)).tolist() == before
 
 
-class WithSet(Storable):
-    def state_dict(self):
-        return {**super().state_dict(), "own": {1}}
-
-    def load_state_dict(self, state):
-        super().load_state_dict(state)
-
-
 class Forgetful(Proportional):
-    def state_dict(self):
-        return {}
+    def entries(self):
+        return super().entries()
 
-    def load_state_dict(self, state):
-        return {}["leaves"]
+    def restore(self, slots, values, largest):
+        return {}["values"]
 
 
 @pytest.mark.parametrize(
     ("buffer", "named"),
     [
         (lambda: make(5, prioritization=RarelyReplayed), "RarelyReplayed"),
-        (lambda: make(5, prioritization=WithSet), "JSON"),
         (lambda: make_her(9, copy_info_dict=True)[0], "copy_info_dict"),
     ],
 )
 def test_buffer_that_cannot_be_stored_leaves_no_file(buffer, named, path):
     made = buffer()
 
-    with pytest.raises((ValueError, TypeError), match=named):
+    with pytest.raises(ValueError, match=named):
         save_buffer(made, path)
 
     assert not [*path.parent.iterdir()]
@@ -303,7 +290,7 @@ def test_error_of_a_users_prioritization_is_not_hidden(path):
     save_buffer(make(5, prioritization=Forgetful), path)
     buffer = make(9, prioritization=Forgetful)
 
-    with pytest.raises(KeyError, match="leaves"):
+    with pytest.raises(KeyError, match="values"):
         load_buffer(path, buffer)
 
     assert buffer.size() == buffer.n_sampleable == 0

@@ -19,7 +19,6 @@ from stable_baselines3.common.callbacks import EveryNTimesteps
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import (
     DummyVecEnv,
-    SubprocVecEnv,
     VecEnvWrapper,
     VecFrameStack,
     VecNormalize,
@@ -157,61 +156,22 @@ def test_checkpoint_does_not_change_the_run(tmp_path):
     assert_same_run(saved, plain)
 
 
-class WithPhilox(Corridor):
-    """Starts at random, by another generator than gymnasium's."""
-
-    def reset(self, seed=None, options=None):
-        if seed is not None:
-            self.np_random = np.random.Generator(np.random.Philox(seed))
-        super().reset()
-        self.place = int(self.np_random.integers(-3, 4))
-        return self.observation(), {}
+def first_states(model):
+    return model.get_env().reset().tolist()
 
 
-class Unlike(Corridor):
-    """Has a generator that cannot be replaced, of another kind."""
+def test_environments_do_not_repeat_the_beginning_of_the_run(tmp_path):
+    started = first_states(make(make_vec_env("CartPole-v1"), kind=PERDQN))
+    model = make(make_vec_env("CartPole-v1"), kind=PERDQN).learn(30)
+    save_checkpoint(model, tmp_path / "checkpoint")
 
-    np_random = property(lambda self: np.random.Generator(np.random.SFC64(1)))
+    resumed = [
+        load_checkpoint(tmp_path / "checkpoint", make_vec_env("CartPole-v1"), "cpu")
+        for _ in range(2)
+    ]
 
-    def reset(self, seed=None, options=None):
-        self.place = self.time = 0
-        return self.observation(), {}
-
-
-@pytest.mark.parametrize(
-    ("env_id", "vec_env_cls"),
-    [
-        ("CartPole-v1", None),
-        ("CartPole-v1", SubprocVecEnv),
-        (WithPhilox, None),
-    ],
-)
-def test_generators_of_environments_continue(env_id, vec_env_cls, tmp_path):
-    env, other = (make_vec_env(env_id, n_envs=2, vec_env_cls=vec_env_cls) for _ in range(2))
-    try:
-        make(env, kind=PERDQN).learn(60, callback=CheckpointCallback(30, tmp_path))
-        expected = [env.reset().tolist() for _ in range(3)]
-
-        load_checkpoint(latest_checkpoint(tmp_path), other, "cpu")
-
-        assert [other.reset().tolist() for _ in range(3)] == expected
-    finally:
-        env.close()
-        other.close()
-
-
-def test_generators_that_cannot_be_restored(tmp_path):
-    save_checkpoint(make(make_vec_env(WithPhilox), kind=PERDQN).learn(30), tmp_path / "checkpoint")
-    env = make_vec_env(Unlike)
-
-    with pytest.raises(ValueError, match="restore_environments=False"):
-        load_checkpoint(tmp_path / "checkpoint", env, "cpu")
-    model = load_checkpoint(tmp_path / "checkpoint", env, "cpu", restore_environments=False)
-    with pytest.warns(UserWarning, match="generators of the environments") as caught:
-        model.learn(10, callback=CheckpointCallback(5, tmp_path / "new"), reset_num_timesteps=False)
-
-    assert len(caught) == 1
-    assert model.num_timesteps == 40
+    states = [first_states(model) for model in resumed]
+    assert states[0] == states[1] != started
 
 
 class ForeignVecEnv(VecEnvWrapper):
@@ -240,12 +200,10 @@ class ForeignVecEnv(VecEnvWrapper):
 def test_checkpoint_of_vec_env_that_is_not_from_sb3(tmp_path):
     env, other = (ForeignVecEnv(DummyVecEnv([Corridor])) for _ in range(2))
     model = make(env, kind=PERDQN, seed=None)
-    with pytest.warns(UserWarning, match="generators of the environments") as caught:
-        model.learn(30, callback=CheckpointCallback(10, tmp_path))
+    model.learn(30, callback=CheckpointCallback(10, tmp_path))
 
     loaded = load_checkpoint(latest_checkpoint(tmp_path), other, "cpu")
 
-    assert len(caught) == 1
     assert_same_buffer(loaded.replay_buffer, model.replay_buffer)
     assert loaded.learn(10, reset_num_timesteps=False).num_timesteps == 40
 

@@ -25,8 +25,7 @@ from sb3_per import (
 )
 
 STACKS = spaces.Box(0, 255, (2, 3, 4), np.uint8)
-LEAVES, SLOTS = "sampler/priorities/leaves", "sampler/priorities/slots"
-PRIORITIES = "sampler/priorities/priorities"
+SLOTS, VALUES = "priorities/slots", "priorities/values"
 
 
 def empty(kind):
@@ -103,22 +102,20 @@ def plus(number):
 @pytest.mark.parametrize(
     ("kind", "name", "change"),
     [
-        ("proportional", LEAVES, entry(-1.0)),
-        ("proportional", LEAVES, entry(np.nan)),
-        ("proportional", LEAVES, entry(1e300)),
-        ("proportional", LEAVES, lambda array: np.concatenate([array, array])),
-        ("proportional", LEAVES, lambda array: array.astype(">f8")),
-        ("proportional", "sampler/flags", lambda array: np.concatenate([array, array])),
+        ("proportional", VALUES, entry(-1.0)),
+        ("proportional", VALUES, entry(0.0)),
+        ("proportional", VALUES, entry(np.nan)),
+        ("proportional", VALUES, entry(1e300)),
+        ("proportional", VALUES, lambda array: np.concatenate([array, array])),
+        ("proportional", VALUES, lambda array: array.astype(">f8")),
         ("proportional", "arrays/rewards", lambda array: array[:-1]),
         ("proportional", "arrays/actions", lambda array: array.astype(np.int32)),
-        ("rank", LEAVES, entry(0.5)),
         ("rank", SLOTS, entry(-1)),
         ("rank", SLOTS, entry(16)),
         ("rank", SLOTS, entry(2**40)),
         ("rank", SLOTS, plus(1)),
-        ("rank", PRIORITIES, entry(np.nan)),
-        ("rank", PRIORITIES, entry(0.0)),
-        ("rank", PRIORITIES, entry(1e300)),
+        ("rank", SLOTS, lambda array: array[:1].repeat(16)),
+        ("rank", SLOTS, lambda array: array[:-1]),
         ("frames", "frames/starts", entry(1000)),
         ("frames", "frames/starts", entry(-1)),
         ("frames", "frames/ages", lambda array: array[:-1]),
@@ -141,7 +138,7 @@ def test_array_with_a_false_shape_takes_little_memory(kind, file, tmp_path):
         return np.lib.stride_tricks.as_strided(np.zeros(10), (10**7,), (0,))
 
     path = tmp_path / "changed"
-    write_changed(file, path, "sampler/flags", change)
+    write_changed(file, path, SLOTS, change)
     path.write_bytes(path.read_bytes()[: -(10**7)])
     buffer = empty(kind)
     tracemalloc.start()
