@@ -219,7 +219,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             else:
                 stored = read_pickled_buffer(file)
                 require_matching_buffer(stored, self)
-                buffer.refill_from(stored)
+                buffer._refill_from(stored)
         buffer.device = self.device
         if not truncate_last_traj:
             return

@@ -83,7 +83,7 @@ def fill_buffer(buffer: "PrioritizedReplayBuffer", state: Mapping[str, Any]) -> 
         return
     stored = buffer._like(n_rows, storage_dir=None)
     stored._load_state_dict(state)
-    buffer.refill_from(stored)
+    buffer._refill_from(stored)
     buffer.beta, buffer.generator = stored.beta, stored.generator
 
 

@@ -124,8 +124,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         transition with a TD error near 0 makes all other weights vanish. Default: ``"batch"``.
     :param demonstration_share: The part of each batch that comes from demonstrations if there are
         any, in [0, 1]: a whole number of samples, and at least one (Ball et al. 2023,
-        https://arxiv.org/abs/2302.02948). The weights use the probability in the batch. Default:
-        0.5.
+        https://arxiv.org/abs/2302.02948). The weights correct for the priorities within each part,
+        not for the share. Default: 0.5.
     :param stratified: True (the default): one sample from each of B equal slices of the
         probability. False: B independent samples.
     :param replacement: Whether a batch may hold a transition twice. If not, weights come from the
@@ -202,7 +202,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
 
     @property
     def n_sampleable(self) -> int:
-        """Return how many transitions can be sampled, with demonstrations: N in the weights."""
+        """Return how many transitions can be sampled, with demonstrations."""
         n = 0 if self.demonstrations is None else self.demonstrations.n_sampleable
         return self.sampler.n_sampleable + n
 
@@ -214,8 +214,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
     def sampleable_slots(self) -> IntArray:
         """Return the slots that can be sampled, in order, without those of demonstrations."""
         is_stored = np.ones(len(self), dtype=np.bool_)
-        if self.excluded_row is not None:
-            is_stored[self.slots_of(self.excluded_row)] = False
+        if self._excluded_row is not None:
+            is_stored[self._slots_of(self._excluded_row)] = False
         return np.flatnonzero(is_stored)  # `setdiff1d` takes seconds for a million slots
 
     def _follow_storage(self) -> None:
@@ -272,7 +272,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         for transitions in found:
             add_transitions(demonstrations, transitions)
         for transitions in found:
-            self.make_info_arrays(transitions["infos"])  # of the same shape
+            self._make_info_arrays(transitions["infos"])  # of the same shape
         demonstrations.generator = self.generator
         self.demonstrations = demonstrations
 
@@ -286,8 +286,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         buffer: PrioritizedReplayBuffer = kind(n_rows * options["n_envs"], **options)
         return buffer
 
-    def refill_from(self, buffer: ReplayBuffer) -> None:
-        super().refill_from(buffer)
+    def _refill_from(self, buffer: ReplayBuffer) -> None:
+        super()._refill_from(buffer)
         demonstrations = getattr(buffer, "demonstrations", None)
         if demonstrations is not None:
             self.add_demonstrations(demonstrations)
@@ -305,9 +305,9 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
 
     def _insert_row(self, row: int) -> None:
         # The transitions can be sampled from now on, except at the write head of shared storage.
-        self.sampler.insert(self.slots_of(row))
+        self.sampler.insert(self._slots_of(row))
         if self.optimize_memory_usage and self.full:
-            self.sampler.remove(self.slots_of(self.pos))
+            self.sampler.remove(self._slots_of(self.pos))
 
     def reset(self) -> None:
         """
@@ -342,7 +342,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         slots, weights = sampled
         infos = None
         if self.info_keys:
-            infos = self._from_both(lambda buffer, slots: buffer.infos_of(slots), slots)
+            infos = self._from_both(lambda buffer, slots: buffer._infos_of(slots), slots)
         fields = *transitions, self._tensor(weights), slots, weights, infos
         return PrioritizedReplayBufferSamples._make(fields)
 

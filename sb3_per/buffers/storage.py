@@ -153,7 +153,7 @@ class SlotReplayBuffer(ReplayBuffer):
         return True
 
     @property
-    def excluded_row(self) -> int | None:
+    def _excluded_row(self) -> int | None:
         """Return the row of full memory-optimised storage that cannot be sampled; else None."""
         # The observation at the write head is the newest transition's next observation.
         return self.pos if self.optimize_memory_usage and self.full else None
@@ -211,12 +211,12 @@ class SlotReplayBuffer(ReplayBuffer):
         if self.frames is not None:
             self.frames.load_state_dict(state["frames"], self.size())
 
-    def slots_of(self, row: int) -> IntArray:
+    def _slots_of(self, row: int) -> IntArray:
         """Return the slots of a row, shape (n_envs,)."""
         return np.arange(row * self.n_envs, (row + 1) * self.n_envs)
 
     @property
-    def newest_row(self) -> int:
+    def _newest_row(self) -> int:
         """Return the row that was written last."""
         return (self.pos - 1) % self.buffer_size
 
@@ -236,7 +236,7 @@ class SlotReplayBuffer(ReplayBuffer):
         values = {}
         if self.info_keys:
             values = info_values(infos, self.info_keys)
-            self.make_info_arrays(values)
+            self._make_info_arrays(values)
         if self._needs_files:
             self._make_files()
         if self.frames is not None:
@@ -269,7 +269,7 @@ class SlotReplayBuffer(ReplayBuffer):
     def _insert_row(self, row: int) -> None:
         """Do what a subclass has to do with a row that was stored."""
 
-    def refill_from(self, buffer: ReplayBuffer) -> None:
+    def _refill_from(self, buffer: ReplayBuffer) -> None:
         """
         Replace everything by the newest transitions of a buffer with the same spaces, in order.
 
@@ -287,7 +287,7 @@ class SlotReplayBuffer(ReplayBuffer):
             if frames is None:
                 both = select(buffer.observations, row), select(next_observations, next_row)
             else:
-                slots = self.slots_of(row)
+                slots = self._slots_of(row)
                 both = frames.observations(slots), frames.next_observations(slots)
             infos = [
                 {**stored[row][env], **{key: array[row, env] for key, array in arrays.items()}}
@@ -308,7 +308,7 @@ class SlotReplayBuffer(ReplayBuffer):
         else:
             store[row] = observations
 
-    def make_info_arrays(self, values: Mapping[str, NDArray[Any]]) -> None:
+    def _make_info_arrays(self, values: Mapping[str, NDArray[Any]]) -> None:
         """
         Make the arrays of ``info_keys``; if they are there, check that the values fit.
 
@@ -328,7 +328,7 @@ class SlotReplayBuffer(ReplayBuffer):
             arrays[key] = array
         self.info_arrays = arrays
 
-    def infos_of(self, slots: IntArray) -> dict[str, th.Tensor]:
+    def _infos_of(self, slots: IntArray) -> dict[str, th.Tensor]:
         """Return the values of ``info_keys`` in slots, (B, ...) each; numbers as (B, 1)."""
         found = {key: _take(array, slots) for key, array in self.info_arrays.items()}
         return {
@@ -348,7 +348,7 @@ class SlotReplayBuffer(ReplayBuffer):
 
     def _truncate(self, envs: IntArray) -> None:
         """Treat the episodes of these environments as truncated, unless they are over."""
-        last = self.newest_row, envs
+        last = self._newest_row, envs
         if self.optimize_memory_usage:
             self.dones[last] = 1
         else:
@@ -397,7 +397,7 @@ class SlotReplayBuffer(ReplayBuffer):
     ) -> tuple[IntArray, NDArray[np.float32], NDArray[np.float32]]:
         """Return last slots (B,), n-step returns (B, 1) and discounts of the bootstrap (B, 1)."""
         ends = self.dones, self.timeouts
-        windows = n_step_windows(slots, self.n_steps, ends, self.newest_row)
+        windows = n_step_windows(slots, self.n_steps, ends, self._newest_row)
         rewards = self._normalize_reward(self.rewards.take(windows.slots), env)  # (B, n)
         discounts = self.gamma ** np.arange(self.n_steps, dtype=np.float32)
         returns = (rewards * discounts * windows.within).sum(axis=1, keepdims=True)
