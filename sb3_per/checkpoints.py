@@ -214,8 +214,10 @@ def _contents_of(model: BaseAlgorithm) -> dict[str, Any]:
     :raises ValueError: for an algorithm of SB3, and a buffer that cannot be stored.
     """
     if not isinstance(model, PrioritizedAlgorithm):
-        rule = "the model must be of a prioritized algorithm, such as PERDQN"
-        raise ValueError(f"{rule}, got {type(model).__name__}")
+        raise ValueError(
+            "the model must be of a prioritized algorithm, such as PERDQN, got "
+            f"{type(model).__name__}"
+        )
     require_matching_buffer(model.replay_buffer, model)
     networks = io.BytesIO()
     model.save(networks)
@@ -245,7 +247,7 @@ def _random_states(model: PrioritizedAlgorithm) -> dict[str, Any]:
 
 
 def _restore_random(model: BaseAlgorithm, states: dict[str, Any]) -> None:
-    """Let all generators continue, except those of GPUs that only one of the machines has."""
+    """Restore all generators, except those of GPUs that only one of the machines has."""
     version, internal, gauss = states["python"]
     random.setstate((version, tuple(internal), gauss))
     np.random.set_state(as_arrays(states["numpy"]))  # noqa: NPY002  # SB3 uses this generator
@@ -263,7 +265,7 @@ def _restore_random(model: BaseAlgorithm, states: dict[str, Any]) -> None:
 
 def _restore_normalization(env: VecNormalize | None, stored: dict[str, Any]) -> None:
     """
-    Let a ``VecNormalize`` continue from its statistics.
+    Restore the statistics of a ``VecNormalize``.
 
     :raises ValueError: before anything has changed, if only the saved or only the present run has a
         ``VecNormalize``, or if it normalizes other observations.

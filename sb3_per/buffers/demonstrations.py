@@ -179,8 +179,9 @@ def _reshaped(name: str, values: Any, to: tuple[int, spaces.Space[Any], Any]) ->
     array = np.asarray(values)
     fits = np.can_cast(array.dtype, space.dtype or array.dtype, "same_kind")  # no float as int
     if not fits or array.shape not in ((n, *(space.shape or ())), (n, *stored)):
-        rule = f"{name} must be {n} elements of {space}"
-        raise ValueError(f"{rule}, got {array.dtype} of shape {array.shape}")
+        raise ValueError(
+            f"{name} must be {n} elements of {space}, got {array.dtype} of shape {array.shape}"
+        )
     return array.reshape(n, *stored)
 
 

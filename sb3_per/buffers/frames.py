@@ -170,12 +170,13 @@ class FrameStore:
     def _require_next(self, row: int, is_full: bool) -> None:
         """Raise ValueError unless a row follows another one; somebody may have set ``pos``."""
         newest = (self.n_added - 1) % self.n_rows if self.n_added > 0 else -1
+        following = (newest + 1) % self.n_rows
         is_earlier = not is_full and row <= newest
         # The newest one is written again after an exception.
-        if not is_earlier and row not in (newest, (newest + 1) % self.n_rows):
+        if not is_earlier and row not in (newest, following):
             raise ValueError(
-                f"with n_stack, call reset() to write in another place than {newest + 1}, the "
-                f"next one (only the newest rows may be dropped, with full=False), got {row}"
+                f"with n_stack, call reset() instead of setting pos: the next row is {following} "
+                f"(the newest rows may be dropped, with full=False), got {row}"
             )
 
     def _before(self, step: int) -> Frames:
@@ -290,8 +291,9 @@ class StackLayout:
         """
         stacks = np.ascontiguousarray(observations, self.dtype)
         if stacks.shape[-len(self.shape) :] != self.shape:  # `reshape` would take other axes
-            rule = f"the shape of observations must end with {self.shape}"
-            raise ValueError(f"{rule}, got {stacks.shape}")
+            raise ValueError(
+                f"the shape of observations must end with {self.shape}, got {stacks.shape}"
+            )
         return stacks.view(np.uint8).reshape(self._stored_row)
 
     def as_observations(self, frames: Frames) -> NDArray[Any]:

@@ -236,7 +236,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             self._take_in_storage()
 
     def _take_in_storage(self) -> None:
-        """Let exactly the slots that hold transitions be sampled."""
+        """Insert transitions that were written by hand, and remove those that are gone."""
         # First, since another thread may add a row now: it must not be removed.
         is_inserted = self.sampler.is_inserted(np.arange(self.n_slots))
         is_stored = np.zeros(self.n_slots, dtype=np.bool_)
@@ -277,7 +277,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         self.demonstrations = demonstrations
 
     def _like(self, n_rows: int, **changes: Any) -> "PrioritizedReplayBuffer":
-        """Return an empty buffer with as many rows, and the same options except some changes."""
+        """Return an empty buffer with ``n_rows`` rows and the same options, except ``changes``."""
         names = "observation_space action_space device n_envs optimize_memory_usage n_steps gamma"
         options: dict[str, Any] = {name: getattr(self, name) for name in names.split()}
         options |= {**self.arguments(), **changes}
@@ -383,9 +383,10 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         for n, n_stored in (own, self.sampler.n_sampleable), (shown, n_shown):
             n_needed = min(n, 1) if self.options.replacement else n
             if n_stored < n_needed:
-                rule = f"this sample needs at least {n_needed} transitions that can be sampled"
-                hint = "a larger learning_starts or buffer_size helps"
-                raise ValueError(f"{rule} ({hint}), got {n_stored}")
+                raise ValueError(
+                    f"this sample needs at least {n_needed} transitions that can be sampled (a "
+                    f"larger learning_starts or buffer_size helps), got {n_stored}"
+                )
 
     def _get_samples(
         self, batch_inds: IntArray, env: VecNormalize | None = None
@@ -427,8 +428,10 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         """
         slots, td_errors = _as_slots(slots), _as_td_errors(td_errors)
         if len(slots) != len(td_errors):
-            lengths = f"{len(td_errors)} TD errors for {len(slots)} slots"
-            raise ValueError(f"there must be as many TD errors as slots, got {lengths}")
+            raise ValueError(
+                "there must be as many TD errors as slots, got "
+                f"{len(td_errors)} TD errors for {len(slots)} slots"
+            )
         self._follow_storage()
         if self.demonstrations is None:
             self.sampler.update(slots, td_errors)

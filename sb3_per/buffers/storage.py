@@ -192,8 +192,8 @@ class SlotReplayBuffer(ReplayBuffer):
         """Raise ValueError unless ``_fill`` can fill this buffer."""
         for name, value in self._fits().items():
             if state["fits"][name] != value:
-                rule = f"{name} must be that of the stored buffer, {state['fits'][name]}"
-                raise ValueError(f"{rule}, got {value}")
+                stored = state["fits"][name]
+                raise ValueError(f"{name} must be that of the stored buffer, {stored}, got {value}")
         if not 0 <= state["pos"] < self.buffer_size == state["buffer_size"]:
             raise ValueError(f"pos must lie in [0, {self.buffer_size}), got {state['pos']}")
 
@@ -323,8 +323,10 @@ class SlotReplayBuffer(ReplayBuffer):
             if array is None:
                 array = np.zeros(shape, np.float32)
             if value.dtype.kind not in "biuf" or array.shape != shape:
-                rule = f"info_keys: infos[{key!r}] must be numbers of shape {array.shape[2:]}"
-                raise ValueError(f"{rule}, got {value.dtype} of shape {shape[2:]}")
+                raise ValueError(
+                    f"info_keys: infos[{key!r}] must be numbers of shape {array.shape[2:]}, got "
+                    f"{value.dtype} of shape {shape[2:]}"
+                )
             arrays[key] = array
         self.info_arrays = arrays
 
@@ -519,8 +521,10 @@ def info_values(infos: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> dict
     """
     for key, (env, info) in itertools.product(keys, enumerate(infos)):
         if key not in info:
-            rule = f"with info_keys={[*keys]}, the infos of every step must have {key!r}"
-            raise ValueError(f"{rule}, got {[*info]} from environment {env}")
+            raise ValueError(
+                f"with info_keys={[*keys]}, the infos of every step must have {key!r}, got "
+                f"{[*info]} from environment {env}"
+            )
     return {key: np.array([info[key] for info in infos]) for key in keys}
 
 

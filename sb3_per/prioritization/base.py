@@ -120,10 +120,10 @@ def refuse_eps(name: str, options: Mapping[str, Any]) -> None:
     """Raise ValueError for an ``eps`` that would have no effect."""
     eps = options.get("eps", DEFAULT_EPS)
     if eps != DEFAULT_EPS:
-        rule = (
-            f"eps must stay at {DEFAULT_EPS} with prioritization={name!r}, where it has no effect"
+        raise ValueError(
+            f"eps must stay at {DEFAULT_EPS} with prioritization={name!r}, where it has no effect, "
+            f"got {eps}"
         )
-        raise ValueError(f"{rule}, got {eps}")
 
 
 @kernel

@@ -78,8 +78,9 @@ class LossAdjusted(Proportional):
         require_number("threshold", threshold, SMALLEST, LARGEST_TD_ERROR)
         clip = options.get("td_error_clip")
         if clip is not None and clip <= threshold:
-            rule = f"td_error_clip must be above LAP's threshold {threshold}, or left out"
-            raise ValueError(f"{rule}, got {clip}")
+            raise ValueError(
+                f"td_error_clip must be above LAP's threshold {threshold}, or left out, got {clip}"
+            )
         initial_priority = max(threshold, options.get("initial_priority", 1.0))
         options |= {"initial_priority": initial_priority, "eps": 0.0}
         super().__init__(n_slots, **options)
