@@ -178,7 +178,7 @@ class RainbowNetwork(QNetwork):
         if deterministic:
             return super()._predict(observation)
         parts = observation.values() if isinstance(observation, Mapping) else [observation]
-        noise = self.draw_noise(len(next(iter(parts))))  # other noise for each environment
+        noise = self.draw_noise(next(iter(parts)).shape[0])  # other noise for each environment
         q_values: th.Tensor = self(observation, noise)
         return q_values.argmax(dim=1)
 

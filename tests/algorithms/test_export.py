@@ -33,6 +33,7 @@ class Values(th.nn.Module):
         q_net = self.policy.q_net
         return (
             self.policy(observations, deterministic=True),
+            self.policy(observations, deterministic=False),
             q_net(observations),
             q_net.probabilities(observations),
         )
@@ -40,6 +41,7 @@ class Values(th.nn.Module):
 
 def make(name, parts):
     space, schedule = SPACES[name], lambda _: 1e-3
+    parts = {"noisy_sigma": 0.0, **parts}  # noise that changes no action
     policy = Rainbow.policy_aliases[name](space, spaces.Discrete(3), schedule, **parts)
     return Values(policy).eval()
 
