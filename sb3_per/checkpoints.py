@@ -19,7 +19,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_per._utils import as_arrays, generator_from, generator_state, require_whole
 from sb3_per.algorithms import ALGORITHMS
-from sb3_per.algorithms.base import PrioritizedAlgorithm, torch_states
+from sb3_per.algorithms.base import PrioritizedAlgorithm
 from sb3_per.algorithms.environments import require_matching_buffer
 from sb3_per.buffers.files import encoded, fill_buffer, open_archive, write_archive
 
@@ -123,8 +123,7 @@ class CheckpointCallback(callbacks.CheckpointCallback):
     :param keep: How many checkpoints to keep; older ones are deleted once a new one is written.
         None keeps all, as SB3's callback does.
     :raises ValueError: when training starts, if the model cannot be stored, or if the folder
-        has checkpoints of a run that got further; at the first step, if the callback is within
-        ``EveryNTimesteps``, which hides the rollouts from it.
+        has checkpoints of a run that got further.
     """
 
     def __init__(
@@ -153,7 +152,7 @@ class CheckpointCallback(callbacks.CheckpointCallback):
         # Refuse what cannot be continued before hours are spent.
         encoded(_contents_of(self.model), {})
         self._n_saved = self.model.num_timesteps
-        self._is_due = self._saw_rollout_start = False
+        self._is_due = False
         self._error_before = sys.exc_info()[1]  # if training runs in an `except` block
         latest = latest_checkpoint(self.save_path, self.name_prefix)
         if latest is not None and _n_steps(latest) > self._n_saved:
@@ -164,13 +163,10 @@ class CheckpointCallback(callbacks.CheckpointCallback):
             )
 
     def _on_step(self) -> bool:
-        if not self._saw_rollout_start:
-            raise ValueError("CheckpointCallback must be passed to learn, not to EveryNTimesteps")
         self._is_due |= self.n_calls % self.save_freq == 0
         return True
 
     def _on_rollout_start(self) -> None:
-        self._saw_rollout_start = True
         if self._is_due:
             self._save()
 
@@ -236,8 +232,9 @@ def _contents_of(model: BaseAlgorithm) -> dict[str, Any]:
 
 def _random_states(model: PrioritizedAlgorithm) -> dict[str, Any]:
     """Return the states of all generators except those of environments."""
-    # With gSDE, torch's states before the noise of this rollout: a resumed run samples it, too.
-    torch = model.torch_states_before_rollout or torch_states()
+    # Any other call would start CUDA, which fails in a process forked from one that uses it.
+    has_cuda = th.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    torch = [th.get_rng_state(), *(th.cuda.get_rng_state_all() if has_cuda else [])]
     return {
         "torch": [state.cpu().numpy() for state in torch],
         "python": random.getstate(),

@@ -76,8 +76,6 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
     # correction for the start at 0, because both have the same.
     _moments: tuple[float, float] = (0.0, 0.0)
     _progress = 0.0  # of the training, in [0, 1]
-    # While transitions are collected with gSDE; else None.
-    torch_states_before_rollout: list[th.Tensor] | None = None
 
     if not TYPE_CHECKING:  # type checkers and editors read the constructor
 
@@ -280,19 +278,13 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
     def collect_rollouts(self, *args: Any, **kwargs: Any) -> RolloutReturn:
         """Collect transitions as SB3 does; after an early stop, ``learn`` resets the envs."""
         is_complete = False  # SB3 drops the step at which it stops: the next one would not follow
-        # gSDE samples its noise before any callback can save a checkpoint.
-        self.torch_states_before_rollout = torch_states() if self.use_sde else None
         try:
             rollout = super().collect_rollouts(*args, **kwargs)
             is_complete = rollout.continue_training
         finally:
-            self.torch_states_before_rollout = None
             if not is_complete:
                 self._last_obs = None
         return rollout
-
-    def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "torch_states_before_rollout"]
 
     def _update_beta(self) -> None:
         """Set the buffer's beta for the current progress of the training."""
@@ -432,10 +424,3 @@ def require_taken(kind: type[PrioritizedReplayBuffer], options: Mapping[str, Any
             "replay_buffer_class must take the options of PrioritizedReplayBuffer (**options), "
             f"got {kind}: {error}"
         ) from None
-
-
-def torch_states() -> list[th.Tensor]:
-    """Return the states of torch's generators: the CPU's, then one of each GPU in use."""
-    # Any other call would start CUDA, which fails in a process forked from one that uses it.
-    has_cuda = th.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch leaves it untyped
-    return [th.get_rng_state(), *(th.cuda.get_rng_state_all() if has_cuda else [])]

@@ -15,7 +15,6 @@ from goal_line import Line
 from own_prioritization import Storable
 from stable_baselines3 import DQN
 from stable_baselines3.common import callbacks
-from stable_baselines3.common.callbacks import EveryNTimesteps
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import (
     DummyVecEnv,
@@ -29,7 +28,6 @@ from sb3_per import (
     PERDQN,
     PERSAC,
     PERTD3,
-    PERTQC,
     CheckpointCallback,
     PrioritizedHerReplayBuffer,
     PrioritizedReplayBuffer,
@@ -125,9 +123,7 @@ def with_goals(kind):
 
 
 HER = {"replay_buffer_class": PrioritizedHerReplayBuffer, "policy": "MultiInputPolicy"}
-GSDE = {"use_sde": True, "train_freq": (1, "episode"), "gradient_steps": 2}
 RUNS = [(kind, {}, still) for kind in models.PAIRS]
-RUNS += [(kind, GSDE, still) for kind in (PERSAC, PERTQC)]
 RUNS += [(kind, HER, with_goals) for kind in (PERDQN, PERSAC)]
 RUNS += [(PERDQN, {"options": {"n_stack": 3}}, stacked)]
 
@@ -280,16 +276,6 @@ def test_model_that_was_saved_without_an_environment(tmp_path):
     assert resumed.learn(10, reset_num_timesteps=False).num_timesteps == 70
 
 
-def test_model_saved_within_a_rollout_forgets_its_noise(tmp_path):
-    """A loaded model must not store random states of another process in its own checkpoint."""
-    model = models.make(PERSAC, use_sde=True)
-
-    model.learn(20, callback=callbacks.CheckpointCallback(10, str(tmp_path)))
-
-    loaded = PERSAC.load(tmp_path / "rl_model_10_steps", env=model.get_env())
-    assert loaded.torch_states_before_rollout is None
-
-
 # Arguments of `load_checkpoint`
 
 
@@ -440,12 +426,6 @@ def test_files_of_a_run_that_was_killed_are_removed(tmp_path):
 
     assert {path.name for path in tmp_path.iterdir()} == {*theirs, "rl_model_10_steps.ckpt"}
 
-
-def test_callback_within_another_one_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="EveryNTimesteps"):
-        make(kind=PERDQN).learn(100, callback=EveryNTimesteps(20, CheckpointCallback(50, tmp_path)))
-    make(kind=PERDQN).learn(60, callback=[CheckpointCallback(50, tmp_path)])
-    assert names_in(tmp_path) == ["rl_model_50_steps.ckpt", "rl_model_60_steps.ckpt"]
 
 
 class Failing(Corridor):
