@@ -198,11 +198,13 @@ class StaticInputs:
             self._on_host = RECORDER.host_memory(sum(sizes))
             self._targets = views(self._on_host)
         self.nest = with_tensors(example, iter(static))
+        self.sources = with_tensors(example, iter(self._targets))  # what is filled first
         self.fill(example)
 
     def fill(self, nest: Any) -> None:
-        """Copy a batch, or observations, of the same kinds."""
-        for target, source in zip(self._targets, tensors_in(nest), strict=True):
+        """Copy a batch, or observations; parts of it may be in their places already."""
+        parts = zip(self._targets, tensors_in(nest), strict=True)
+        for target, source in [(t, s) for t, s in parts if t.data_ptr() != s.data_ptr()]:
             target.copy_(source)
         if self._are_on_host:
             self._on_device.copy_(self._on_host, non_blocking=True)
@@ -217,7 +219,7 @@ def warm_up(
     :param changed: Returns the tensors that it changes; those that it makes become 0.
     :raises RuntimeError: for a function that cannot be recorded.
     """
-    before = {tensor: tensor.clone() for tensor in changed()}
+    before = {tensor: tensor.detach().clone() for tensor in changed()}
     state, host_states = RECORDER.random_state(device), RECORDER.host_random_states()
     try:
         function()
@@ -280,6 +282,11 @@ class RecordedStep:
             compute_gradients(static)
             optimizer.step()
 
+        sources = self._inputs.sources
+        observations = [*tensors_in(sources.observations), *tensors_in(sources.next_observations)]
+        self._places = [tensor.numpy() for tensor in observations if tensor.device.type == "cpu"]
+        self._n_filled = 0
+
         with RECORDER.aside(device):
             warm_up(whole_step, lambda: [*tensors, *state_of(optimizer)], device)
             for parameter in parameters:
@@ -307,8 +314,18 @@ class RecordedStep:
         """Return whether a batch has the shapes and types of the recorded one."""
         return kinds_of(batch) == self._inputs.kinds
 
+    def new_array(self, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+        """Return memory for the next part of the batch's observations, from where it is copied."""
+        if self._n_filled < len(self._places):
+            place = self._places[self._n_filled]
+            if (place.shape, place.dtype) == (shape, dtype):
+                self._n_filled += 1
+                return place
+        return np.empty(shape, dtype)
+
     def compute_gradients(self, batch: Any) -> th.Tensor:
         """Compute the gradients of a batch, and return its TD errors."""
+        self._n_filled = 0
         self._inputs.fill(batch)
         self._replay_gradients()
         td_errors: th.Tensor = self._td_errors
@@ -442,11 +459,13 @@ class Graphs:
         # One copy takes a batch from the host to the graph's inputs. A class of the user's may
         # compute with tensors on the device.
         if self._is_on and type(buffer).__module__.startswith("sb3_per."):
-            buffer.device = th.device("cpu")
+            set_device(buffer, th.device("cpu"))
+            buffer.new_array = None if self._step is None else self._step.new_array
         try:
             yield
         finally:
-            buffer.device = device
+            set_device(buffer, device)
+            buffer.new_array = None
 
     def functions_of_step(self, model: "PERDQN", batch: Any) -> tuple[Compute, Callable[[], Any]]:
         """Return what computes the gradients of a batch, and what takes the optimizer's step."""
@@ -468,7 +487,8 @@ class Graphs:
                 self._is_on = False
                 self._failure = facts_of(model), f"{type(error).__name__}: {error}".splitlines()[0]
                 self._report(model, self._failure[1])
-                model.replay_buffer.device = model.device  # until the `with` block ends
+                set_device(model.replay_buffer, model.device)
+                model.replay_buffer.new_array = None
                 moved = with_tensors(batch, (t.to(model.device) for t in tensors_in(batch)))
                 return lambda _: model._compute_gradients(moved), optimizer.step
         return self._step.compute_gradients, self._step.optimize
@@ -517,6 +537,13 @@ class Graphs:
                     return None
                 self._acting[key] = graph
             return graph.actions(observations)
+
+
+def set_device(buffer: Any, device: th.device) -> None:
+    """Let the batches of a buffer, and of its demonstrations, be on a device."""
+    for part in (buffer, getattr(buffer, "demonstrations", None)):
+        if part is not None:
+            part.device = device
 
 
 def obstacle_to(model: "PERDQN") -> str | None:

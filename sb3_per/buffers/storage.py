@@ -18,7 +18,7 @@ from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_per._utils import fill, map_arrays, require_number, require_whole, select
-from sb3_per.buffers.frames import FrameStore, StackedRows, StackLayout
+from sb3_per.buffers.frames import FrameStore, NewArray, StackedRows, StackLayout
 from sb3_per.prioritization.sum_tree import IntArray
 
 # Observations without numbers: SB3's constructor makes no arrays for them.
@@ -40,6 +40,8 @@ class SlotReplayBuffer(ReplayBuffer):
     """
 
     frames: FrameStore | None  # None for whole observations
+    # Makes the arrays of a batch's observations, where a GPU copies from; None for ``np.empty``.
+    new_array: NewArray | None = None
 
     def __init__(
         self,
@@ -376,15 +378,15 @@ class SlotReplayBuffer(ReplayBuffer):
         if self.handle_timeout_termination:
             dones *= 1 - self.timeouts.take(last_column)
         if self.frames is not None:
-            observations = self.frames.observations(slots)
-            next_observations = self.frames.next_observations(last_slots)
+            observations = self.frames.observations(slots, self.new_array)
+            next_observations = self.frames.next_observations(last_slots, self.new_array)
         else:
-            observations = _take(self.observations, slots)
+            observations = _take(self.observations, slots, self.new_array)
             if self.optimize_memory_usage:
                 next_slots = (last_slots + self.n_envs) % self.n_slots
-                next_observations = _take(self.observations, next_slots)
+                next_observations = _take(self.observations, next_slots, self.new_array)
             else:
-                next_observations = _take(self.next_observations, last_slots)
+                next_observations = _take(self.next_observations, last_slots, self.new_array)
         return ReplayBufferSamples(
             observations=self._tensor(self._normalize_obs(observations, env)),
             actions=self._tensor(_take(self.actions, slots)),
@@ -533,6 +535,14 @@ def _parts_of(space: spaces.Space[Any]) -> dict[Any, Any]:
     return space.spaces if isinstance(space, spaces.Dict) else {None: space}
 
 
-def _take(store: Any, slots: IntArray) -> Any:
+def _take(store: Any, slots: IntArray, new_array: NewArray | None = None) -> Any:
     """Return rows by slot of an array (n_rows, n_envs, ...); two indices would be slower."""
-    return map_arrays(lambda array: array.reshape(-1, *array.shape[2:]).take(slots, axis=0), store)
+
+    def taken(array: NDArray[Any]) -> NDArray[Any]:
+        rows = array.reshape(-1, *array.shape[2:])
+        if new_array is None:
+            return rows.take(slots, axis=0)
+        out = new_array((len(slots), *rows.shape[1:]), rows.dtype)
+        return rows.take(slots, axis=0, out=out, mode="clip")  # "raise" would fill another array
+
+    return map_arrays(taken, store)

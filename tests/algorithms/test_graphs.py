@@ -29,8 +29,16 @@ from recorder import OperatorRecorder
 from stable_baselines3 import DQN
 from stable_baselines3.common.save_util import load_from_zip_file
 
-from sb3_per import PERDQN, PrioritizedReplayBuffer, Rainbow, load_checkpoint, save_checkpoint
+from sb3_per import (
+    PERDQN,
+    PrioritizedReplayBuffer,
+    Rainbow,
+    collect,
+    load_checkpoint,
+    save_checkpoint,
+)
 from sb3_per.algorithms import graphs
+from sb3_per.algorithms.graphs import RecordedStep
 
 
 @pytest.fixture
@@ -129,6 +137,38 @@ def test_td_errors_that_are_not_finite_raise_before_the_step(recorder):
     assert recorder.n_replayed == replayed + 1  # the gradients
     assert all_equal(parameters(model), before)
     assert model.replay_buffer.device == model.device
+
+
+@pytest.mark.parametrize("case", ["two envs", "frames", "Dict", "images"])
+def test_observations_are_gathered_where_the_gpu_copies_from(case, recorder, monkeypatch):
+    arguments = dict(CASES[case])
+    model = make(env=arguments.pop("env")(), **arguments).learn(60)
+    step, n_in_place = model._graphs._step, []
+
+    def compute_gradients(batch):
+        parts = zip(step._inputs._targets, graphs.tensors_in(batch), strict=True)
+        n_in_place.append(sum(place.data_ptr() == part.data_ptr() for place, part in parts))
+        return RecordedStep.compute_gradients(step, batch)
+
+    monkeypatch.setattr(step, "compute_gradients", compute_gradients)
+    model.train(3, 8)
+
+    assert n_in_place == [6 if case == "Dict" else 2] * 3
+    assert model.replay_buffer.new_array is None
+
+
+def test_batches_come_from_the_host(recorder):
+    model = make(env=vector_env())
+    model.add_demonstrations(collect(model, vector_env(), 30))
+    model.learn(60)
+    buffers = [model.replay_buffer, getattr(model.replay_buffer, "demonstrations", None)]
+    buffers = [buffer for buffer in buffers if buffer is not None]
+    for buffer in buffers:
+        buffer.device = th.device("meta")  # in place of a GPU
+    model.train(5, 8)
+
+    assert recorder.n_replayed > 50
+    assert {buffer.device.type for buffer in buffers} == {"meta"}
 
 
 def test_batches_of_other_buffers_stay_on_their_device(recorder):

@@ -8,7 +8,7 @@ import torch as th
 from gymnasium import spaces
 from models import Point, make, parameters
 from stable_baselines3.common.torch_layers import FlattenExtractor
-from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
 
 from sb3_per import PERDQN, Rainbow
 from sb3_per.options import LAP
@@ -92,6 +92,10 @@ CASES = {
     "VecNormalize": {"env": normalized},
     "Dict": {"env": lambda: vector_env(space=DICT), "policy": "MultiInputPolicy"},
     "images": {"env": lambda: vector_env(space=IMAGE), "policy": "CnnPolicy", "n_steps": 2},
+    "frames": {
+        "env": lambda: VecFrameStack(vector_env(space=IMAGE), 4, channels_order="first"),
+        "policy": "CnnPolicy",
+    },
     "LAP": {"options": LAP},
     "beta rises": {"options": {"beta": (0.4, 1.0), "alpha": 0.6}},
     "AdamW": {
