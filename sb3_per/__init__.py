@@ -4,6 +4,7 @@ from typing import NoReturn
 
 from sb3_per import algorithms
 from sb3_per.algorithms import *  # noqa: F403  # whatever algorithms there are
+from sb3_per.algorithms.networks import RainbowKwargs
 from sb3_per.buffers import (
     PrioritizedDictReplayBuffer,
     PrioritizedHerReplayBuffer,
@@ -18,7 +19,7 @@ from sb3_per.checkpoints import (
     load_checkpoint,
     save_checkpoint,
 )
-from sb3_per.options import PAPER
+from sb3_per.options import PAPER, ReplayBufferKwargs
 
 __version__ = "0.3.0.dev0"
 
@@ -29,6 +30,8 @@ __all__ = [
     "PrioritizedHerReplayBuffer",
     "PrioritizedReplayBuffer",
     "PrioritizedReplayBufferSamples",
+    "RainbowKwargs",
+    "ReplayBufferKwargs",
     "__version__",
     "collect",
     "latest_checkpoint",

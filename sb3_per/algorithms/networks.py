@@ -17,6 +17,7 @@ from stable_baselines3.common.type_aliases import PyTorchObs
 from stable_baselines3.dqn.policies import DQNPolicy, QNetwork
 from torch import nn
 from torch.nn import functional as F
+from typing_extensions import TypedDict
 
 from sb3_per._utils import require_number, require_whole
 from sb3_per.options import require_known
@@ -87,6 +88,24 @@ class Parts:
         if not -inf < self.v_min < self.v_max < inf:
             limits = f"{self.v_min} and {self.v_max}"
             raise ValueError(f"v_min must be below v_max, both finite, got {limits}")
+
+
+class RainbowKwargs(TypedDict, total=False):
+    """``policy_kwargs`` of ``Rainbow``: the arguments of ``DQNPolicy``, then those of ``Parts``."""
+
+    net_arch: list[int]
+    activation_fn: type[nn.Module]
+    features_extractor_class: type[BaseFeaturesExtractor]
+    features_extractor_kwargs: dict[str, Any]
+    normalize_images: bool
+    optimizer_class: type[th.optim.Optimizer]
+    optimizer_kwargs: dict[str, Any]
+    dueling: bool
+    noisy: bool
+    noisy_sigma: float
+    n_atoms: int
+    v_min: float
+    v_max: float
 
 
 class RainbowNetwork(QNetwork):

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import fields
 from math import isnan, nan
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch as th
 from stable_baselines3.common.buffers import ReplayBuffer
@@ -20,6 +20,7 @@ from sb3_per.algorithms.networks import (
     CnnRainbowPolicy,
     MultiInputRainbowPolicy,
     Parts,
+    RainbowKwargs,
     RainbowNetwork,
     RainbowPolicy,
 )
@@ -88,8 +89,7 @@ class Rainbow(PERDQN):
 
     The arguments are those of ``PERDQN``, with the paper's ``n_steps``, ``double_q`` and options of
     prioritization. The other parts are options in ``policy_kwargs``; without some of them:
-    ``policy_kwargs=dict(dueling=False, noisy=False, n_atoms=1)``. They are described at
-    ``sb3_per.algorithms.networks.Parts``.
+    ``policy_kwargs=dict(dueling=False, noisy=False, n_atoms=1)``.
 
     With noisy layers, each action while transitions are collected has noise of its own, and so has
     ``predict`` unless it is deterministic. Epsilon is then 0, unless you set ``exploration_*``;
@@ -100,6 +100,10 @@ class Rainbow(PERDQN):
     Priorities come from the Kullback-Leibler divergence of the target distribution from the
     current one, or from the TD errors if there is one atom.
 
+    :param policy_kwargs: Arguments of ``DQNPolicy``, and the parts of the network, which
+        ``sb3_per.algorithms.networks.Parts`` explains. The defaults are ``dueling=True``;
+        ``noisy=True`` with the initial noise ``noisy_sigma=0.5``; and distributions of
+        ``n_atoms=51`` atoms from ``v_min=-10.0`` to ``v_max=10.0``.
     :param double_q: Use Double Q-learning (van Hasselt et al. 2016).
     :param cuda_graphs: As for ``PERDQN``.
     """
@@ -145,7 +149,7 @@ class Rainbow(PERDQN):
         max_grad_norm: float = 10,
         stats_window_size: int = 100,
         tensorboard_log: str | None = None,
-        policy_kwargs: dict[str, Any] | None = None,
+        policy_kwargs: RainbowKwargs | None = None,
         verbose: int = 0,
         seed: int | None = None,
         device: th.device | str = "auto",

@@ -26,6 +26,7 @@ FINAL_EVALUATIONS = 3  # the last ones, whose mean is a run's final return
 N_EVALUATIONS = 20  # of a run that the command line describes
 # Of ``sb3_per.options``, where their names have capitals.
 NAMED_SETTINGS = ("paper", "rainbow", "half_uniform", "full_correction", "lap")
+EPSILON = tuple(f"exploration_{name}" for name in ("fraction", "initial_eps", "final_eps"))
 FolderName = Annotated[str, StringConstraints(pattern=r"^\w[\w.+-]*$")]
 
 
@@ -312,10 +313,12 @@ def _shared_values(env: gym.Env[Any, Any], algorithm: str) -> tuple[str, dict[st
 def _variant(text: str) -> tuple[str, dict[str, Any]]:
     """Return the name and the settings of ``per_dqn`` or ``per_dqn:paper``."""
     algorithm, _, setting = text.partition(":")
+    # The hyperparameters are DQN's, whose epsilon Rainbow's noisy layers replace.
+    overrides: dict[str, Any] = dict.fromkeys(EPSILON) if algorithm == "rainbow" else {}
     if not setting:
-        return algorithm, {"algorithm": algorithm}
+        return algorithm, {"algorithm": algorithm, "overrides": overrides}
     require_one_of(f"the settings in {text!r}", setting.lower(), NAMED_SETTINGS)
-    overrides = {"replay_buffer_kwargs": dict(getattr(options, setting.upper()))}
+    overrides["replay_buffer_kwargs"] = dict(getattr(options, setting.upper()))
     return f"{algorithm}-{setting}", {"algorithm": algorithm, "label": text, "overrides": overrides}
 
 

@@ -26,8 +26,10 @@ from sb3_per import (
     PrioritizedHerReplayBuffer,
     PrioritizedReplayBuffer,
     Rainbow,
+    RainbowKwargs,
 )
 from sb3_per.algorithms.critics import PrioritizedCriticAlgorithm
+from sb3_per.algorithms.networks import Parts
 
 # Constructors
 
@@ -82,6 +84,12 @@ def test_docstring_explains_every_argument(kind):
         assert text.count(f":param {name}:") == 1, name
     assert f"alpha={kind.default_options['alpha']}" in text
     assert ":ref:" not in text  # to a page of SB3's site
+
+
+def test_docstring_of_rainbow_names_its_parts():
+    for name, value in vars(Parts()).items():
+        assert f"``{name}={value}``" in Rainbow.__doc__
+    assert vars(Parts()).keys() <= RainbowKwargs.__annotations__.keys()
 
 
 @ALL

@@ -8,6 +8,7 @@ from small_suite import ENVIRONMENT, of_environment, suite, values
 from sb3_per import PAPER, zoo
 from sb3_per.compare import command
 from sb3_per.compare.suite import (
+    EPSILON,
     Suite,
     as_yaml,
     from_options,
@@ -161,7 +162,7 @@ def test_from_options_takes_named_settings():
 
     shared = sections_of("dqn")["CartPole-v1"]
     rainbow, paper = (run.settings["hyperparameters"] for run in runs_of(made))
-    assert rainbow == shared
+    assert rainbow == {**shared, **dict.fromkeys(EPSILON)}  # noise replaces it
     assert paper == shared | {"replay_buffer_kwargs": {**PAPER, "beta": [0.4, 1.0]}}
     assert made.label("per_dqn-paper") == "per_dqn:paper"
     with pytest.raises(ValueError, match=r"must be one of .*'paper'.* got 'papre'"):

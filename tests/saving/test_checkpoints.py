@@ -427,7 +427,6 @@ def test_files_of_a_run_that_was_killed_are_removed(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {*theirs, "rl_model_10_steps.ckpt"}
 
 
-
 class Failing(Corridor):
     def step(self, action):
         observation, _, *rest = super().step(action)

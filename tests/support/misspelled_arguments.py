@@ -9,8 +9,9 @@ from sb3_per import (
     PrioritizedDictReplayBuffer,
     PrioritizedHerReplayBuffer,
     PrioritizedReplayBuffer,
+    Rainbow,
+    ReplayBufferKwargs,
 )
-from sb3_per.options import ReplayBufferKwargs
 from sb3_per.prioritization.rank_based import RankBased
 
 SPACE = spaces.Discrete(2)
@@ -28,8 +29,11 @@ ReplayBufferKwargs(aplha=3)  # type: ignore[typeddict-unknown-key]
 PERDQN("MlpPolicy", "CartPole-v1", replay_buffer_kwargs={"alhpa": 1})  # type: ignore[arg-type]
 PERDQN("MlpPolicy", "CartPole-v1", replay_buffer_kwargs={"alpha": "x"})  # type: ignore[arg-type]
 PERDQN("MlpPolicy", "CartPole-v1", replay_buffer_kwargs={"prioritization": "ranked"})  # type: ignore[arg-type]
+Rainbow("MlpPolicy", "CartPole-v1", policy_kwargs={"n_atom": 51})  # type: ignore[arg-type]
+Rainbow("MlpPolicy", "CartPole-v1", policy_kwargs={"noisy": "no"})  # type: ignore[arg-type]
 
 # What mypy must accept.
+Rainbow("MlpPolicy", "CartPole-v1", policy_kwargs={"net_arch": [64], "n_atoms": 1})
 PERDQN("MlpPolicy", "CartPole-v1", replay_buffer_kwargs=PAPER)
 PERDQN("MlpPolicy", "CartPole-v1", replay_buffer_kwargs={**PAPER, "alpha": 0.5, "n_stack": 4})
 PERDQN("MlpPolicy", "CartPole-v1", replay_buffer_kwargs={"prioritization": RankBased})
