@@ -129,21 +129,21 @@ class CudaRecorder:
 
 
 def _end_failed_capture(pool: Any) -> None:
-    """Let torch's allocator and generator leave the state of a capture."""
-    index = th.cuda.current_device()
-    # The name before torch 2.8 comes second.
+    """Let torch's allocator and generator leave the state of a capture, which torch does not."""
+    # The second name is that before torch 2.8.
     names = "_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool"
     end_allocation = next(getattr(th._C, name) for name in names if hasattr(th._C, name))
+    index, stream = th.cuda.current_device(), th.cuda.current_stream()
     with suppress(RuntimeError):  # if the capture ended as it should
         end_allocation(index, pool)
         th._C._cuda_releasePool(index, pool)
-    state = th.cuda.get_rng_state()
-    try:
-        th.empty(1, device="cuda").uniform_()
-    except RuntimeError:  # "Offset increment outside graph capture encountered unexpectedly"
-        generator: Any = th.cuda.default_generators[index]
-        generator.graphsafe_set_state(generator.clone_state())
-    th.cuda.set_rng_state(state)
+    # Another capture, which succeeds, takes the generator out of its state. A new generator would
+    # not do: the graphs of other models have this one.
+    other: Any = th.cuda.graph(
+        th.cuda.CUDAGraph(), stream=stream, capture_error_mode="thread_local"
+    )
+    with suppress(RuntimeError), other:
+        th.zeros(1, device="cuda")
 
 
 RECORDER = CudaRecorder()
