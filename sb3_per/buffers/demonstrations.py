@@ -10,7 +10,12 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.save_util import load_from_pkl
-from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
+from stable_baselines3.common.vec_env import (
+    DummyVecEnv,
+    VecEnv,
+    VecNormalize,
+    unwrap_vec_normalize,
+)
 
 from sb3_per._utils import map_arrays, require_whole, select
 from sb3_per.buffers.storage import SlotReplayBuffer, info_values, rows_in_order
@@ -40,15 +45,16 @@ def collect(
     :param n: How many transitions, of all environments together.
     :param deterministic: As for ``predict``.
     :param info_keys: Keys of ``infos`` to return, too, for a buffer with ``info_keys``.
-    :raises ValueError: for n below 1, and for a model with ``VecNormalize`` if ``env`` has none.
+    :raises ValueError: for n below 1, for a model with ``VecNormalize`` if ``env`` has none, and if
+        there are wrappers around it.
     """
     require_whole("n", n)
     given, is_single = env, not isinstance(env, VecEnv)
     normalize: Any = DummyVecEnv([lambda: given]) if is_single else env  # type: ignore[list-item,return-value]  # mypy takes no notice of is_single
     if not isinstance(normalize, VecNormalize):
         needed = getattr(policy, "get_vec_normalize_env", lambda: None)()
-        if needed is not None and needed.norm_obs:
-            raise ValueError(f"a model with VecNormalize needs it around the env, got {env}")
+        if (needed is not None and needed.norm_obs) or unwrap_vec_normalize(normalize):
+            raise ValueError(f"VecNormalize must be the outermost wrapper of env, got {env}")
         normalize = VecNormalize(normalize, training=False, norm_obs=False, norm_reward=False)
     envs = normalize.venv  # the last observations of episodes are clipped where it normalizes
     observations, memory, steps = envs.reset(), dict[str, Any](), []

@@ -1,5 +1,6 @@
 """SB3's replay storage, read by slot: ``row * n_envs + env`` names one transition."""
 
+import functools
 import itertools
 import math
 import os
@@ -124,7 +125,7 @@ class SlotReplayBuffer(ReplayBuffer):
         """Put files in the place of the observations of an empty buffer, before the first write."""
         # Not in the constructor: an agent that only plays needs none.
         if self.storage_dir is not None and self._needs_files:
-            self._make_observations(FileArrays(self.storage_dir))
+            self._make_observations(functools.partial(file_array, self.storage_dir))
             self._needs_files = False
 
     @property
@@ -414,29 +415,21 @@ class SlotReplayBuffer(ReplayBuffer):
         return map_arrays(th.from_numpy if self.device == CPU else self.to_torch, array)
 
 
-class FileArrays:
+def file_array(folder: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
     """
-    Makes arrays like ``np.zeros``, in memory-mapped files.
+    Return an array like ``np.zeros``, in a memory-mapped file in a folder.
 
-    The files have no names, so their space is free again when the arrays are deleted or the process
-    ends, however it ends. The space is reserved at once: a full disk raises OSError then, not
-    later.
-
-    :param folder: Where the files lie; it is made if it is missing.
+    The file has no name, so its space is free again when the array is deleted or the process ends,
+    however it ends. The space is reserved at once: a full disk raises OSError now, not later.
     """
-
-    def __init__(self, folder: str) -> None:
-        pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
-        self.folder = folder
-
-    def __call__(self, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-        n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
-        with tempfile.TemporaryFile("r+b", dir=self.folder) as file:
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(file.fileno(), 0, n_bytes)
-            else:
-                file.truncate(n_bytes)
-            return np.memmap(file, dtype, "r+", shape=shape).view(np.ndarray)
+    pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
+    n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
+    with tempfile.TemporaryFile("r+b", dir=folder) as file:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, n_bytes)
+        else:
+            file.truncate(n_bytes)
+        return np.memmap(file, dtype, "r+", shape=shape).view(np.ndarray)
 
 
 def _read_only_zeros(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:

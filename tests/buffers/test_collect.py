@@ -6,7 +6,7 @@ import pytest
 from builders import TWO_ACTIONS
 from gymnasium import spaces
 from stable_baselines3.common.buffers import ReplayBuffer
-from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor, VecNormalize
 
 from sb3_per import PERDQN, PERSAC, collect
 
@@ -109,7 +109,7 @@ def test_collect_keeps_the_state_of_a_policy(env):
 
 
 @pytest.mark.parametrize("limit", [3, 9])
-def test_collect_returns_one_vectorized_environment_after_the_other(limit):
+def test_collect_returns_one_environment_after_the_other(limit):
     single = gym.wrappers.TimeLimit(Counter(), limit)
     parts = [collect(Parity(), single, n, info_keys=["cost"]) for n in (6, 5)]
 
@@ -123,7 +123,7 @@ def test_collect_returns_one_vectorized_environment_after_the_other(limit):
 
 
 @pytest.mark.parametrize("clip_obs", [99, 0.5])
-def test_collect_returns_observations_and_rewards_that_are_not_normalized(clip_obs):
+def test_collect_does_not_normalize_what_it_returns(clip_obs):
     env, policy = VecNormalize(vectorized(2), training=False, clip_obs=clip_obs), Recorder()
     env.obs_rms.mean, env.obs_rms.var, env.ret_rms.var = np.full(1, 2.1), np.full(1, 2.9), 9.0
 
@@ -147,11 +147,11 @@ def test_collect_changes_no_statistics_of_normalization():
     assert env.training
 
 
-@pytest.mark.parametrize("env", [Counter(), vectorized()])
-def test_collect_refuses_environments_without_the_normalization_of_a_model(env):
+@pytest.mark.parametrize("env", [Counter(), vectorized(), VecMonitor(VecNormalize(vectorized()))])
+def test_collect_refuses_another_normalization_than_the_models(env):
     model = PERDQN("MlpPolicy", VecNormalize(vectorized()), buffer_size=20, device="cpu")
 
-    with pytest.raises(ValueError, match="a model with VecNormalize"):
+    with pytest.raises(ValueError, match="VecNormalize must be the outermost"):
         collect(model, env, 3)
     assert len(collect(model, model.get_env(), 3)["rewards"]) == 3
 

@@ -134,7 +134,7 @@ HAPPENINGS = ["extend", "sample", "reset", "restart", "elsewhere", "pickle", "fi
         max_size=25,
     ),
 )
-def test_batches_equal_those_of_a_buffer_that_stores_whole_observations(
+def test_batches_equal_those_of_whole_observations(
     frames, first, n_stack, n_rows, sizes, options, happenings
 ):
     player = Player(frames, n_stack=n_stack, first=first, **sizes)

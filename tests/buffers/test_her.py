@@ -193,7 +193,7 @@ def test_truncated_episode_does_not_go_on(end):
 
 
 @pytest.mark.parametrize("size", [10, 12])
-def test_truncated_episode_does_not_go_on_in_a_buffer_of_another_size(size, tmp_path):
+def test_truncated_episode_ends_in_a_buffer_of_another_size(size, tmp_path):
     buffer = fill(make(10, 2), 3)
     buffer.end_episodes()
     fill(buffer, 4, first=3, done_at=[(6, 0), (6, 1)])

@@ -158,7 +158,7 @@ def test_misspelled_option_is_refused_with_the_nearest_name(misspelled, nearest)
         make(**{misspelled: 0.5})
 
 
-def test_arguments_of_sb3s_buffer_come_first_in_its_order_with_its_defaults():
+def test_arguments_of_sb3s_buffer_come_first_and_in_order():
     theirs, ours = (
         inspect.signature(kind).parameters for kind in (ReplayBuffer, PrioritizedReplayBuffer)
     )

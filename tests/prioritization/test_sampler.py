@@ -104,7 +104,7 @@ def test_uniform_samples_are_exactly_uniform_over_what_is_present(stratified, ba
     ),
     st.booleans(),
 )
-def test_uniform_samples_reach_all_that_is_present_and_nothing_else(changes, stratified):
+def test_uniform_samples_reach_exactly_what_is_present(changes, stratified):
     """Rows (step 1) and episodes of one of several environments (larger steps), round the ring."""
     options = PrioritizationOptions(uniform_share=1.0, stratified=stratified)
     sampler, expected = PrioritizedSampler(N, options, np.random.default_rng(0)), set()
