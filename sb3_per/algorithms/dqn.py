@@ -86,34 +86,42 @@ class PERDQN(PrioritizedAlgorithm, DQN):
         if cuda_graphs and not graphs.RECORDER.fits(get_device(device)):
             raise ValueError(f"cuda_graphs=True needs a CUDA device, got {get_device(device)}")
         self.double_q, self.cuda_graphs = double_q, cuda_graphs
-        super().__init__(
-            policy=policy,
-            env=env,
-            learning_rate=learning_rate,
-            buffer_size=buffer_size,
-            learning_starts=learning_starts,
-            batch_size=batch_size,
-            tau=tau,
-            gamma=gamma,
-            train_freq=train_freq,
-            gradient_steps=gradient_steps,
-            replay_buffer_class=replay_buffer_class,
-            replay_buffer_kwargs=replay_buffer_kwargs,  # type: ignore[arg-type]  # any dict for SB3
-            optimize_memory_usage=optimize_memory_usage,
-            n_steps=n_steps,
-            target_update_interval=target_update_interval,
-            exploration_fraction=exploration_fraction,
-            exploration_initial_eps=exploration_initial_eps,
-            exploration_final_eps=exploration_final_eps,
-            max_grad_norm=max_grad_norm,
-            stats_window_size=stats_window_size,
-            tensorboard_log=tensorboard_log,
-            policy_kwargs=policy_kwargs,
-            verbose=verbose,
-            seed=seed,
-            device=device,
-            _init_setup_model=_init_setup_model,
-        )
+        try:
+            super().__init__(
+                policy=policy,
+                env=env,
+                learning_rate=learning_rate,
+                buffer_size=buffer_size,
+                learning_starts=learning_starts,
+                batch_size=batch_size,
+                tau=tau,
+                gamma=gamma,
+                train_freq=train_freq,
+                gradient_steps=gradient_steps,
+                replay_buffer_class=replay_buffer_class,
+                replay_buffer_kwargs=replay_buffer_kwargs,  # type: ignore[arg-type]  # any dict for SB3
+                optimize_memory_usage=optimize_memory_usage,
+                n_steps=n_steps,
+                target_update_interval=target_update_interval,
+                exploration_fraction=exploration_fraction,
+                exploration_initial_eps=exploration_initial_eps,
+                exploration_final_eps=exploration_final_eps,
+                max_grad_norm=max_grad_norm,
+                stats_window_size=stats_window_size,
+                tensorboard_log=tensorboard_log,
+                policy_kwargs=policy_kwargs,
+                verbose=verbose,
+                seed=seed,
+                device=device,
+                _init_setup_model=_init_setup_model,
+            )
+        except AssertionError as error:
+            hint = (
+                "; PERSAC and PERTD3 take continuous actions"
+                if "action spaces" in f"{error}"
+                else ""
+            )
+            raise AssertionError(f"{error}{hint}") from None
 
     def _setup_model(self) -> None:
         self._graphs = graphs.Graphs()

@@ -86,6 +86,11 @@ def test_docstring_explains_every_argument(kind):
     assert ":ref:" not in text  # to a page of SB3's site
 
 
+def test_continuous_actions_are_refused_with_the_name_of_a_fit():
+    with pytest.raises(AssertionError, match=r"Discrete.*PERSAC and PERTD3"):
+        make(PERDQN, Point(False))
+
+
 def test_docstring_of_rainbow_names_its_parts():
     for name, value in vars(Parts()).items():
         assert f"``{name}={value}``" in Rainbow.__doc__
