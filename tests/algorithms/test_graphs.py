@@ -316,6 +316,7 @@ def test_recorded_actions_follow_the_network(recorder):
 
     def check():
         for _ in range(graphs.N_SEEN + 1):
+            model.train(1, 8)
             found = model.predict(observations, deterministic=True)[0]
         expected = model.policy.predict(observations, deterministic=True)[0]
         np.testing.assert_array_equal(found, expected)
