@@ -116,12 +116,9 @@ class PERDQN(PrioritizedAlgorithm, DQN):
                 _init_setup_model=_init_setup_model,
             )
         except AssertionError as error:
-            hint = (
-                "; PERSAC and PERTD3 take continuous actions"
-                if "action spaces" in f"{error}"
-                else ""
-            )
-            raise AssertionError(f"{error}{hint}") from None
+            if "action spaces" in f"{error}":
+                error.args = (f"{error}; PERSAC and PERTD3 take continuous actions",)
+            raise
 
     def _setup_model(self) -> None:
         self._graphs = graphs.Graphs()
