@@ -104,7 +104,8 @@ class CudaRecorder:
                 function()
             finally:
                 th.cuda.set_sync_debug_mode(before)
-        return any("synchronizing" in str(warning.message) for warning in caught)
+        # Not "synchronizing" alone, which torch's notice about this mode has, too.
+        return any("called a synchronizing" in str(warning.message) for warning in caught)
 
     def new_pool(self) -> Any:
         """Return memory that several graphs share."""
@@ -285,7 +286,7 @@ class RecordedStep:
         sources = self._inputs.sources
         observations = [*tensors_in(sources.observations), *tensors_in(sources.next_observations)]
         self._places = [tensor.numpy() for tensor in observations if tensor.device.type == "cpu"]
-        self._n_filled = 0
+        self._next_places = iter(self._places)
 
         with RECORDER.aside(device):
             warm_up(whole_step, lambda: [*tensors, *state_of(optimizer)], device)
@@ -316,16 +317,14 @@ class RecordedStep:
 
     def new_array(self, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
         """Return memory for the next part of the batch's observations, from where it is copied."""
-        if self._n_filled < len(self._places):
-            place = self._places[self._n_filled]
-            if (place.shape, place.dtype) == (shape, dtype):
-                self._n_filled += 1
-                return place
+        place = next(self._next_places, None)
+        if place is not None and (place.shape, place.dtype) == (shape, dtype):
+            return place
         return np.empty(shape, dtype)
 
     def compute_gradients(self, batch: Any) -> th.Tensor:
         """Compute the gradients of a batch, and return its TD errors."""
-        self._n_filled = 0
+        self._next_places = iter(self._places)
         self._inputs.fill(batch)
         self._replay_gradients()
         td_errors: th.Tensor = self._td_errors
@@ -459,12 +458,12 @@ class Graphs:
         # One copy takes a batch from the host to the graph's inputs. A class of the user's may
         # compute with tensors on the device.
         if self._is_on and type(buffer).__module__.startswith("sb3_per."):
-            set_device(buffer, th.device("cpu"))
+            buffer.device = th.device("cpu")
             buffer.new_array = None if self._step is None else self._step.new_array
         try:
             yield
         finally:
-            set_device(buffer, device)
+            buffer.device = device
             buffer.new_array = None
 
     def functions_of_step(self, model: "PERDQN", batch: Any) -> tuple[Compute, Callable[[], Any]]:
@@ -487,7 +486,7 @@ class Graphs:
                 self._is_on = False
                 self._failure = facts_of(model), f"{type(error).__name__}: {error}".splitlines()[0]
                 self._report(model, self._failure[1])
-                set_device(model.replay_buffer, model.device)
+                model.replay_buffer.device = model.device
                 model.replay_buffer.new_array = None
                 moved = with_tensors(batch, (t.to(model.device) for t in tensors_in(batch)))
                 return lambda _: model._compute_gradients(moved), optimizer.step
@@ -537,13 +536,6 @@ class Graphs:
                     return None
                 self._acting[key] = graph
             return graph.actions(observations)
-
-
-def set_device(buffer: Any, device: th.device) -> None:
-    """Let the batches of a buffer, and of its demonstrations, be on a device."""
-    for part in (buffer, getattr(buffer, "demonstrations", None)):
-        if part is not None:
-            part.device = device
 
 
 def obstacle_to(model: "PERDQN") -> str | None:

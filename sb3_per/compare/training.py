@@ -180,7 +180,7 @@ class _Budget(BaseCallback):
             self.n_evaluated += 1
             self.evaluation.update_locals(self.locals)
             self.evaluation.on_step()
-            self.start += time.process_time() - self.start - used  # evaluations do not count
+            self.start = time.process_time() - used  # evaluations do not count
         return self.n_evaluated < self.n_evaluations
 
 

@@ -3,6 +3,7 @@
 import copy
 import gc
 import pickle
+import warnings
 import weakref
 
 import numpy as np
@@ -38,7 +39,7 @@ from sb3_per import (
     save_checkpoint,
 )
 from sb3_per.algorithms import graphs
-from sb3_per.algorithms.graphs import RecordedStep
+from sb3_per.algorithms.graphs import CudaRecorder, RecordedStep
 
 
 @pytest.fixture
@@ -107,6 +108,29 @@ def test_steps_are_eager_after_a_recording_that_failed(recorder, monkeypatch):
     assert all_equal(recorded, eager)
 
 
+def test_notice_of_the_debug_mode_is_no_wait(monkeypatch):
+    modes = []
+
+    def set_mode(mode):
+        if not modes:  # torch says so once in a process
+            warnings.warn(
+                "Synchronization debug mode is a prototype feature and does not yet detect all "
+                "synchronizing operations",
+                stacklevel=1,
+            )
+        modes.append(mode)
+
+    def wait():
+        warnings.warn("called a synchronizing CUDA operation", stacklevel=1)
+
+    monkeypatch.setattr(th.cuda, "get_sync_debug_mode", lambda: 0)
+    monkeypatch.setattr(th.cuda, "set_sync_debug_mode", set_mode)
+
+    assert not CudaRecorder().waits(lambda: None)
+    assert CudaRecorder().waits(wait)
+    assert modes == ["warn", 0] * 2
+
+
 def test_autocast_is_eager(recorder):
     model = make()
     with th.autocast("cpu"):
@@ -161,14 +185,11 @@ def test_batches_come_from_the_host(recorder):
     model = make(env=vector_env())
     model.add_demonstrations(collect(model, vector_env(), 30))
     model.learn(60)
-    buffers = [model.replay_buffer, getattr(model.replay_buffer, "demonstrations", None)]
-    buffers = [buffer for buffer in buffers if buffer is not None]
-    for buffer in buffers:
-        buffer.device = th.device("meta")  # in place of a GPU
+    model.replay_buffer.device = th.device("meta")  # in place of a GPU
     model.train(5, 8)
 
     assert recorder.n_replayed > 50
-    assert {buffer.device.type for buffer in buffers} == {"meta"}
+    assert model.replay_buffer.device.type == "meta"
 
 
 def test_batches_of_other_buffers_stay_on_their_device(recorder):
