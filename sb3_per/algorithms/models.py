@@ -30,6 +30,7 @@ from stable_baselines3.her import HerReplayBuffer
 from sb3_per.algorithms.environments import WITHOUT_PRIORITIES, resolve_buffer_class
 from sb3_per.buffers.her import PrioritizedHerReplayBuffer
 from sb3_per.buffers.prioritized import PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
+from sb3_per.options import OPTION_NAMES
 
 if TYPE_CHECKING:
     from sb3_per.algorithms.base import PrioritizedAlgorithm
@@ -114,7 +115,8 @@ def arguments_to_load(
     kind = options.pop("replay_buffer_class", None if kind in WITHOUT_PRIORITIES else kind)
     prioritization = options.get("prioritization")
     if theirs.get("prioritization", prioritization) != prioritization:
-        options = {}  # those of another prioritization
+        # The others are those of another prioritization.
+        options = {name: v for name, v in options.items() if name not in OPTION_NAMES}
     if "prioritization" in lost:
         options.pop("prioritization_kwargs", None)  # only the lost class knows them
     arguments["replay_buffer_kwargs"] = {**options, **theirs}

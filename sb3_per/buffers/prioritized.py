@@ -260,10 +260,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         :raises ValueError: before anything has changed, for arrays that do not fit the spaces,
             hindsight replay, and ``weight_normalization="buffer"``.
         """
-        if isinstance(self, HerReplayBuffer) or self.options.weight_normalization == "buffer":
-            raise ValueError(
-                "demonstrations do not work with hindsight replay and weight_normalization='buffer'"
-            )
+        self._require_demonstrable()
         before = () if self.demonstrations is None else (self.demonstrations,)
         found = [as_stored(transitions_of(source), self) for source in (*before, *sources)]
         n = sum(len(transitions["rewards"]) for transitions in found)
@@ -275,6 +272,12 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             self._make_info_arrays(transitions["infos"])  # of the same shape
         demonstrations.generator = self.generator
         self.demonstrations = demonstrations
+
+    def _require_demonstrable(self) -> None:
+        if isinstance(self, HerReplayBuffer) or self.options.weight_normalization == "buffer":
+            raise ValueError(
+                "demonstrations do not work with hindsight replay and weight_normalization='buffer'"
+            )
 
     def _like(self, n_rows: int, **changes: Any) -> "PrioritizedReplayBuffer":
         """Return an empty buffer with ``n_rows`` rows and the same options, except ``changes``."""
@@ -501,6 +504,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             turns out to be damaged later, the buffer is empty.
         """
         self._require_fitting(state)
+        if state["demonstrations"] is not None:
+            self._require_demonstrable()
         self.reset()
         try:
             self._fill(state)

@@ -338,6 +338,7 @@ def test_options_that_load_is_given_change_only_themselves(tmp_path):
 
     assert options_of(moved).items() >= {**options, "storage_dir": "new"}.items()
     assert other.replay_buffer.alpha == LAP["alpha"]
+    assert not other.replay_buffer.handle_timeout_termination
     assert same.replay_buffer.alpha == options["alpha"]
 
 

@@ -303,6 +303,19 @@ def test_buffer_of_another_size_gets_the_demonstrations(tmp_path):
     assert time_of(other._get_samples(np.arange(5, 8)).observations).tolist() == [500, 501, 502]
 
 
+def test_file_with_demonstrations_needs_a_fitting_buffer(tmp_path):
+    buffer = make(8)
+    buffer.add_demonstrations(demonstrations(3))
+    save_buffer(buffer, tmp_path / "buffer.npz")
+    for size in (8, 5):
+        other = fill(make(size, weight_normalization="buffer"), 4)
+
+        with pytest.raises(ValueError, match="demonstrations do not work with"):
+            load_buffer(tmp_path / "buffer.npz", other)
+
+        assert len(other) == 4
+
+
 # Sources.
 
 
