@@ -38,9 +38,6 @@ _RL_ZOO_COMMANDS = {
         "plot what all_plots has saved", "rl_zoo3.plots.plot_from_file", "plot_from_file", _PLOTS
     ),
     "record_video": Command("film a trained agent", "rl_zoo3.record_video"),
-    "record_training": Command(
-        "film an agent at each checkpoint", "sb3_per.zoo", "record_training"
-    ),
     "push_to_hub": Command("upload a trained agent", "rl_zoo3.push_to_hub"),
     "load_from_hub": Command("download a trained agent", "rl_zoo3.load_from_hub"),
 }

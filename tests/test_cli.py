@@ -1,7 +1,6 @@
 """``python -m sb3_per``, as people type it, outside of the checkout."""
 
 import os
-import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -239,23 +238,3 @@ def test_two_processes_share_a_study(tmp_path, monkeypatch, run_here, capsys):
     kept = used_configuration(run)
     assert {"double_q", "gamma"} <= set(kept)
     assert {"alpha", "beta", "prioritization"} <= set(kept["replay_buffer_kwargs"])
-
-
-def test_record_training_needs_ffmpeg(monkeypatch):
-    monkeypatch.setenv("PATH", "")
-
-    with pytest.raises(SystemExit, match="ffmpeg"):
-        zoo.record_training()
-
-
-def test_record_training_films_through_our_launcher(monkeypatch):
-    called = []
-    theirs = ["python", "-m", "rl_zoo3.record_video", "--algo", "per_dqn"]
-    monkeypatch.setattr("shutil.which", lambda name: name)
-    monkeypatch.setattr(subprocess, "call", called.append)
-    monkeypatch.setattr(runpy, "run_module", lambda *_, **__: subprocess.call(theirs))
-
-    zoo.record_training()
-
-    assert called == [[sys.executable, "-m", "sb3_per", "record_video", "--algo", "per_dqn"]]
-    assert subprocess.call == called.append

@@ -133,7 +133,6 @@ def test_hindsight_replay_trains_from_a_yaml_file(tmp_path):
 @pytest.mark.slow
 # Raised as an error it would end Box2D's import, and with it the interpreter.
 @pytest.mark.filterwarnings("ignore:builtin type .* has no __module__ attribute")
-@pytest.mark.filterwarnings("ignore:10 batches were sampled")  # as dqn_per_buffer.yml says
 @pytest.mark.parametrize(("name", "section"), SECTIONS)
 def test_section_builds_a_model_and_takes_a_gradient_step(tmp_path, name, section):
     settings = FILES[name][section]
@@ -319,7 +318,6 @@ TRIALS = {
     "rainbow": "MinAtar/Breakout-v1",
     "rainbow_atari100k": "PongNoFrameskip-v4",
     "dqn": "MiniGrid-DoorKey-5x5-v0",
-    "dqn_per_buffer": "CartPole-v1",
 }
 
 

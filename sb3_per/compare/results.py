@@ -107,14 +107,3 @@ def _unpacked(path: Path) -> Results:
     keys = [(row["variant"], row["environment"], row["seed"]) for row in results]
     finished = [(runs.pop(key), result) for key, result in zip(keys, results, strict=True)]
     return Results(suite, finished, [*runs.values()])
-
-
-def pack(results: Results, path: Path) -> None:
-    """Write a suite and its finished runs as compressed JSON lines: the suite, then each run."""
-    lines: list[Any] = [{"suite": results.suite.model_dump(mode="json", exclude_defaults=True)}]
-    for run, result in results.finished:
-        key = {"variant": run.variant, "environment": run.environment, "seed": run.seed}
-        lines.append(key | {name: value for name, value in result.items() if name != "settings"})
-    text = "".join(f"{json.dumps(line, separators=(',', ':'))}\n" for line in lines)
-    # Without a time, so that equal results give equal files.
-    write_file(path, gzip.compress(text.encode(), compresslevel=9, mtime=0))

@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 
 from benchmarks import atari_100k
-from sb3_per.compare.results import Results, pack
+from benchmarks.pack import pack
+from sb3_per.compare.results import Results
 from sb3_per.compare.suite import load, runs_of
 
 SUITE = load(atari_100k.PUBLISHED.parent / "suites" / "atari_100k.yml")

@@ -10,9 +10,10 @@ import pytest
 
 from benchmarks import figures, verdicts
 from benchmarks.cliffwalk import report as cliffwalk
+from benchmarks.pack import pack
 from benchmarks.speed import __main__ as speed
 from sb3_per.compare.report import table, table_of_runs
-from sb3_per.compare.results import PACKED, pack, read
+from sb3_per.compare.results import PACKED, read
 from sb3_per.compare.run import check
 from sb3_per.compare.suite import load, runs_of
 

@@ -10,6 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 from small_suite import ENVIRONMENT, suite, values
 
+from benchmarks.pack import pack
 from sb3_per.compare import command
 from sb3_per.compare.report import (
     draw_curves,
@@ -17,7 +18,7 @@ from sb3_per.compare.report import (
     table_of_runs,
     write,
 )
-from sb3_per.compare.results import Results, pack, read
+from sb3_per.compare.results import Results, read
 from sb3_per.compare.suite import runs_of
 
 
