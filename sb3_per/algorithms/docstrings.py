@@ -18,7 +18,8 @@ def explain_arguments(kind: Kind) -> Kind:
     for base in reversed(kind.__mro__):
         texts |= _explained_in(base.__doc__ or "")
     defaults = ", ".join(f"{k}={v!r}" for k, v in kind.default_options.items())  # type: ignore[attr-defined]  # our algorithms have it
-    texts["replay_buffer_kwargs"] += f" The defaults here: ``{defaults}``."
+    kwargs = texts.get("replay_buffer_kwargs", "")  # nothing with `python -OO`
+    texts["replay_buffer_kwargs"] = f"{kwargs} The defaults here: ``{defaults}``."
     lines = [
         f":param {name}: {texts[name]}"
         for name in inspect.signature(kind).parameters

@@ -107,7 +107,8 @@ def arguments_to_load(
         replaced = {"policy_class": _policy_of(algorithm, policy)}
         arguments["custom_objects"] = {**(given["custom_objects"] or {}), **replaced}
     kind, n_steps = fields["replay_buffer_class"], options.pop("n_steps", fields.get("n_steps", 1))
-    theirs = given.get("replay_buffer_kwargs", fields["replay_buffer_kwargs"]) or {}
+    theirs = dict(fields["replay_buffer_kwargs"] or {})
+    theirs |= given.get("replay_buffer_kwargs") or {}
     if kind is NStepReplayBuffer:
         # Its options may name n_steps, which SB3's algorithm then has as 1; gamma is the same.
         n_steps = theirs.get("n_steps", n_steps)

@@ -282,16 +282,11 @@ class SlotReplayBuffer(ReplayBuffer):
         if self.info_keys and ours is None:
             raise ValueError(f"SB3's buffers have no infos, so info_keys={[*self.info_keys]} fail")
         arrays = {} if ours is None else ours.info_arrays
-        frames = None if ours is None else ours.frames
         rows, next_observations, next_rows = rows_in_order(buffer)
         self.reset()
         stored: Any = getattr(buffer, "infos", [[{}] * self.n_envs] * buffer.buffer_size)  # of HER
         for row, next_row in [*zip(rows, next_rows, strict=True)][-self.buffer_size :]:
-            if frames is None:
-                both = select(buffer.observations, row), select(next_observations, next_row)
-            else:
-                slots = self._slots_of(row)
-                both = frames.observations(slots), frames.next_observations(slots)
+            both = select(buffer.observations, row), select(next_observations, next_row)
             infos = [
                 {**stored[row][env], **{key: array[row, env] for key, array in arrays.items()}}
                 for env in range(self.n_envs)
@@ -486,14 +481,13 @@ def rows_in_order(buffer: ReplayBuffer) -> tuple[IntArray, Any, IntArray]:
     """
     Return the rows of a buffer that hold transitions, the oldest first.
 
-    :return: Rows; the arrays with their next observations (None if frames are stored once); the
-        rows of these arrays.
+    :return: Rows; the arrays with their next observations; the rows of these arrays.
     """
     rows = np.arange(buffer.size())
     if buffer.full:
         rows = np.roll(rows, -buffer.pos)
     if not buffer.optimize_memory_usage:
-        return rows, getattr(buffer, "next_observations", None), rows
+        return rows, buffer.next_observations, rows
     if buffer.full:
         rows = rows[1:]  # the row at the write head is no transition
     return rows, buffer.observations, (rows + 1) % buffer.buffer_size

@@ -74,6 +74,10 @@ def test_misplaced_option_is_refused_with_its_place(kind, name, place, tmp_path)
         kind.load(tmp_path / "model", **{name: 0.5})
 
 
+def test_import_without_docstrings():
+    subprocess.run([sys.executable, "-OO", "-c", "import sb3_per"], check=True)
+
+
 @for_kinds([*PAIRS, Rainbow])
 def test_docstring_explains_every_argument(kind):
     text = inspect.getdoc(kind)

@@ -335,10 +335,13 @@ def test_options_that_load_is_given_change_only_themselves(tmp_path):
     moved = PERDQN.load(tmp_path / "model", replay_buffer_kwargs={"storage_dir": "new"})
     other = PERDQN.load(tmp_path / "model", replay_buffer_kwargs={"prioritization": "lap"})
     same = PERDQN.load(tmp_path / "model", replay_buffer_kwargs=None)
+    make(DQN, options={"handle_timeout_termination": False}).save(tmp_path / "of_sb3")
+    of_sb3 = PERDQN.load(tmp_path / "of_sb3", replay_buffer_kwargs={"alpha": 0.3})
 
     assert options_of(moved).items() >= {**options, "storage_dir": "new"}.items()
     assert other.replay_buffer.alpha == LAP["alpha"]
     assert not other.replay_buffer.handle_timeout_termination
+    assert not of_sb3.replay_buffer.handle_timeout_termination
     assert same.replay_buffer.alpha == options["alpha"]
 
 
