@@ -6,8 +6,9 @@ GPU waits for Python in between. A CUDA graph is recorded once; one call replays
 
 A graph reads and writes fixed memory. So batches are copied into static tensors, gradients and
 outputs stay where they were recorded, and the optimizer's learning rate is a tensor. What Python
-does while a function is recorded (branches, numbers, attributes) is part of the graph, so a graph
-is dropped when one of these changes.
+does while a function is recorded (branches, numbers, attributes) is part of the graph. So a graph
+is dropped when a setting of the algorithm or the optimizer changes, or when a tensor is replaced.
+An attribute that a network of the user's changes between two steps is not noticed.
 """
 
 import pickle
@@ -151,7 +152,7 @@ RECORDER = CudaRecorder()
 
 
 def tensors_in(nest: Any) -> list[th.Tensor]:
-    """Return the tensors of a batch, or of observations, in order."""
+    """Return the tensors of a batch, of observations, or of an optimizer's state, in order."""
     if isinstance(nest, th.Tensor):
         return [nest]
     parts = nest.values() if isinstance(nest, dict) else nest if isinstance(nest, tuple) else ()
@@ -245,13 +246,6 @@ def addresses(tensors: list[th.Tensor]) -> list[Any]:
     return [(tensor.data_ptr(), tensor.requires_grad) for tensor in tensors]
 
 
-def state_of(optimizer: th.optim.Optimizer) -> list[th.Tensor]:
-    """Return the moments and step counts of an optimizer."""
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    states = [optimizer.state.get(parameter, {}) for parameter in parameters]
-    return [value for state in states for value in state.values() if isinstance(value, th.Tensor)]
-
-
 class RecordedStep:
     """
     A gradient step as two graphs, since the TD errors reach the host before the optimizer's step.
@@ -289,7 +283,7 @@ class RecordedStep:
         self._next_places = iter(self._places)
 
         with RECORDER.aside(device):
-            warm_up(whole_step, lambda: [*tensors, *state_of(optimizer)], device)
+            warm_up(whole_step, self._used_tensors, device)
             for parameter in parameters:
                 parameter.grad = None  # the first graph makes new ones, in its own memory
             pool = RECORDER.new_pool()
@@ -305,7 +299,8 @@ class RecordedStep:
         self._kept = [tensor.detach() for tensor in used] + [p.grad for p in parameters]
 
     def _used_tensors(self) -> list[th.Tensor]:
-        return [*self._tensors, *state_of(self._optimizer)]
+        # The second part are moments and step counts.
+        return [*self._tensors, *tensors_in(self._optimizer.state)]
 
     def holds(self, facts: Any) -> bool:
         """Return whether the graphs still do what Python would do."""
