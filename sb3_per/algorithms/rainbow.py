@@ -272,7 +272,11 @@ class Rainbow(PERDQN):
         return None
 
     def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "_support_edge", "_has_warned"]
+        return [*super()._excluded_save_params(), "_has_warned"]
+
+    def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
+        networks, tensors = super()._get_torch_save_params()
+        return networks, [*tensors, "_support_edge"]
 
 
 def project(probabilities: th.Tensor, values: th.Tensor, v_min: float, v_max: float) -> th.Tensor:

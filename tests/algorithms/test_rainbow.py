@@ -484,6 +484,15 @@ def test_support_edge_is_the_probability_that_targets_give_to_the_ends():
     assert narrow.logger.name_to_value["train/support_edge"] > 0.9
 
 
+def test_support_edge_is_saved(tmp_path):
+    model = rainbow(None, {}).learn(60)
+    model.save(tmp_path / "model")
+
+    loaded = Rainbow.load(tmp_path / "model", device="cpu")
+
+    assert loaded._support_edge.item() == model._support_edge.item() > 0
+
+
 def test_support_that_is_too_narrow_is_warned_of_once():
     model = rainbow(None, {"v_min": -0.001, "v_max": 0.001}).learn(60)
     model._n_updates = 998
