@@ -90,7 +90,9 @@ class Experiment(ExperimentManager):
     def load_trial(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Return the hyperparameters of a trial, with the section's ``policy_kwargs``."""
         found = super().load_trial(*args, **kwargs)
-        self.trial_id = None
+        if self.algo not in ALGORITHMS:
+            return found  # its policy_kwargs may hold classes, which have no text
+        self.trial_id = None  # so that the section is read without the trial
         section = self.read_hyperparameters()[0].get("policy_kwargs", {})
         # A section has text or a dict, and RL-Zoo evaluates text.
         return {**found, "policy_kwargs": f"{{**{section}, **{found.get('policy_kwargs', {})}}}"}

@@ -19,6 +19,7 @@ from rl_zoo3 import exp_manager, hyperparams_opt
 from rl_zoo3.exp_manager import ExperimentManager
 from stable_baselines3 import HerReplayBuffer
 from stable_baselines3.common.envs import BitFlippingEnv
+from torch import nn
 
 import benchmarks.environments  # noqa: F401  # it registers BitFlipping
 from examples import cartpole
@@ -377,3 +378,12 @@ def test_rainbows_search_chooses_its_support(study):
 
     assert seen == {("net_arch", "noisy", "v_min", "v_max")}
     assert -policy["v_min"] == policy["v_max"] >= 1
+
+
+def test_trials_of_other_algorithms_stay_as_they_are(monkeypatch):
+    trial = {"policy_kwargs": {"activation_fn": nn.Tanh}}
+    monkeypatch.setattr(ExperimentManager, "load_trial", lambda self: trial)
+    manager = Experiment.__new__(Experiment)
+    manager.algo = "ppo"
+
+    assert manager.load_trial() is trial
