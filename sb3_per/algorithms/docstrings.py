@@ -19,6 +19,7 @@ def explain_arguments(kind: Kind) -> Kind:
         texts |= _explained_in(base.__doc__ or "")
     defaults = ", ".join(f"{k}={v!r}" for k, v in kind.default_options.items())  # type: ignore[attr-defined]  # our algorithms have it
     kwargs = texts.get("replay_buffer_kwargs", "")  # nothing with `python -OO`
+    kwargs = kwargs.partition(" The defaults here: ")[0]  # a base may have added its own
     texts["replay_buffer_kwargs"] = f"{kwargs} The defaults here: ``{defaults}``."
     lines = [
         f":param {name}: {texts[name]}"

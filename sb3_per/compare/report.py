@@ -222,7 +222,7 @@ def _row(
     seeds = sorted(set.intersection(*(set(part.index) for part in (*both[0], *both[1]))))
     row: dict[str, Any] = {
         "seeds": len(seeds),
-        "verdict": f"{len(seeds)} seeds are too few to tell",
+        "verdict": f"too few seeds to tell ({len(seeds)})",
     }
     if not seeds:
         return row
@@ -260,7 +260,7 @@ def _verdict(chances: Mapping[str, Estimate], n_seeds: int, n_environments: int)
         if chance.value in (0, 1)
     ]
     if p > LARGEST_P or not sides:
-        return f"{n_seeds} seeds are too few to tell"
+        return f"too few seeds to tell ({n_seeds})"
     return f"{', '.join(sides)} ({n_seeds} seeds, exact one-sided p = {p:.2g})"
 
 

@@ -312,8 +312,8 @@ def test_any_subset_of_runs_has_a_report(share, n_variants, tmp_path):
             "better in all pairs by final, better in all pairs by area (3 seeds, exact one-sided "
             "p = 0.05)",
         ),
-        (10.0, 2, "2 seeds are too few to tell"),
-        (0.0, 4, "4 seeds are too few to tell"),
+        (10.0, 2, "too few seeds to tell (2)"),
+        (0.0, 4, "too few seeds to tell (4)"),
     ],
 )
 def test_first_line_says_who_is_better_and_how_sure_that_is(gain, seeds, expected, tmp_path):
