@@ -145,7 +145,7 @@ class _Merging(dict[str, Any]):
 
 
 def _restore_evaluations(callback: EvalCallback, n_steps: int) -> None:
-    """Let a callback continue from the evaluations that its file has of the first steps."""
+    """Restore a callback's evaluations of the first steps from its file."""
     file = Path(f"{callback.log_path}.npz")
     if not file.exists():
         return

@@ -131,7 +131,7 @@ class CudaRecorder:
 
 
 def _end_failed_capture(pool: Any) -> None:
-    """Let torch's allocator and generator leave the state of a capture, which torch does not."""
+    """Take torch's allocator and generator out of a capture, which torch does not do itself."""
     # The second name is that before torch 2.8.
     names = "_cuda_endAllocateToPool", "_cuda_endAllocateCurrentStreamToPool"
     end_allocation = next(getattr(th._C, name) for name in names if hasattr(th._C, name))
@@ -337,7 +337,7 @@ class RecordedStep:
 
 @contextmanager
 def _capturable(optimizer: th.optim.Optimizer, rates: list[th.Tensor]) -> Iterator[None]:
-    """Let an optimizer read its learning rates from tensors, only while it is recorded."""
+    """Replace an optimizer's learning rates by tensors while it is recorded."""
     # Not later: options are saved with a model, and on a CPU Adam refuses these.
     before = [dict(group) for group in optimizer.param_groups]
     for group, rate in zip(optimizer.param_groups, rates, strict=True):

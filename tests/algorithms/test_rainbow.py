@@ -203,7 +203,7 @@ def test_projection_is_exact_at_the_edges_and_on_atoms(value, expected):
 
 
 @pytest.mark.parametrize("double_q", [False, True])
-def test_target_distributions_are_those_of_a_loop_over_transitions(double_q):
+def test_target_distributions_equal_those_of_a_loop(double_q):
     network = {"noisy": False, "n_atoms": 11, "v_min": -3.0, "v_max": 3.0}
     model = filled(network, n_steps=3, gamma=0.9, double_q=double_q)
     with th.no_grad():  # else both networks choose the same actions
@@ -337,7 +337,7 @@ def test_noise_has_the_variance_of_the_paper():
     np.testing.assert_allclose(drawn.mean(dim=0), quiet, atol=4 * math.sqrt(variance / n))
 
 
-def test_deterministic_actions_have_no_noise_and_others_have_their_own():
+def test_only_stochastic_actions_have_noise():
     model = filled({"noisy_sigma": 20.0})
     observations = np.tile(np.array([[1.0, 2.0]], np.float32), (200, 1))
     state = th.get_rng_state()
@@ -425,7 +425,7 @@ def draws(monkeypatch):
     return noted
 
 
-def test_each_action_and_each_network_of_each_gradient_step_draws_its_own_noise(draws):
+def test_each_action_and_each_network_draws_its_own_noise(draws):
     """Training must not leave its noise to acting, nor the online to the target network."""
     model = rainbow(make_vec_env(Corridor, n_envs=2), learning_starts=20).learn(60)
 
@@ -473,7 +473,7 @@ def test_epsilon_is_zero_with_noise_unless_it_is_set(policy, options, expected, 
     assert other.exploration_schedule(0.0) == 0.7
 
 
-def test_support_edge_is_the_probability_that_targets_give_to_the_ends():
+def test_support_edge_is_the_probability_at_the_ends():
     # All returns of a corridor lie between -5.5 and 5.5.
     wide = filled({"noisy": False, "v_min": -60.0, "v_max": 60.0, "n_atoms": 121}).learn(60)
     narrow = rainbow(None, {"noisy": False, "v_min": -0.001, "v_max": 0.001}).learn(60)

@@ -107,7 +107,7 @@ def test_equal_returns_are_ties_in_any_order():
     assert table_of_runs(made)["area_score"].nunique() == 1
 
 
-def test_table_compares_variants_over_all_environments_and_in_each():
+def test_table_compares_variants_over_and_in_environments():
     def returns(variant, environment, seed):
         gain = {"dqn": 0, "per": 2 if environment == "A-v0" else -10}[variant]
         return [seed % 2 + gain - (100 if environment == "B-v0" else 0)] * 3

@@ -79,7 +79,7 @@ def test_weights_of_a_mixture_follow_the_formula(normalization, share, batch_siz
 
 @pytest.mark.parametrize("stratified", [True, False])
 @pytest.mark.parametrize("batch_size", [1, 8])
-def test_uniform_samples_are_exactly_uniform_over_what_is_present(stratified, batch_size):
+def test_uniform_samples_are_uniform_over_stored_slots(stratified, batch_size):
     """A third is missing: the first slots, the last ones, and some in between."""
     sampler = make(stratified=stratified, uniform_share=1.0)
     sampler.remove(np.array([1, 2, 3, 20, 21, 35, 36, 37, 38, 39]))
