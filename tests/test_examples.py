@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 from builders import BOX, TWO_ACTIONS, fill
 
 from examples import (
@@ -121,7 +120,7 @@ def test_atari_learns_and_continues(capsys, monkeypatch):
 
 
 def test_atari_has_the_settings_of_its_yaml_file():
-    atari = pytest.importorskip("examples.atari")
+    atari, yaml = map(pytest.importorskip, ("examples.atari", "yaml"))
     text = (config_folder() / "rainbow_atari100k.yml").read_text(encoding="utf-8")
     section = yaml.safe_load(text)["atari"]
     for name in ("policy", "env_wrapper", "frame_stack", "n_timesteps"):
