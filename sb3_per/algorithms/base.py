@@ -58,7 +58,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         ``HerReplayBuffer``. None for the one that fits.
     :param replay_buffer_kwargs: Options of ``PrioritizedReplayBuffer``, except ``n_steps`` and
         ``gamma``.
-    :param n_steps: Steps in the return, for every kind of observations.
+    :param n_steps: Number of steps in the return; Dict observations may have several, too.
     """
 
     # The options of the buffer that hold unless the user chooses others.

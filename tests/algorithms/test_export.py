@@ -1,4 +1,4 @@
-"""Exported networks give the actions of the original for every batch size."""
+"""Exported networks choose the same actions as the original, whatever the batch size."""
 
 import warnings
 
