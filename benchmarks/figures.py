@@ -86,7 +86,7 @@ def main(*names: str) -> None:
 
 def draw_rare(file: Path) -> None:
     """Draw learning curves with one-step and three-step returns."""
-    write_figure(_joined(RARE), file, ("dqn", "alpha1"), n_columns=len(RARE))
+    write_figure(_joined(RARE), file, ("dqn", "alpha1"))
 
 
 def draw_verdicts(file: Path) -> None:

@@ -64,8 +64,8 @@ _NOTES = f"""\
 - With a budget, steps to the threshold are CPU seconds.
 - *steps/s*: training steps per CPU second, without evaluations; median.
 - Figure: interquartile means over the seeds, with 95 % intervals for up to {MOST_BANDS} variants;
-  thin lines are single runs of fewer than {LEAST_RUNS} seeds. Dotted: the threshold, and a random
-  policy."""
+  for fewer than {LEAST_RUNS} seeds, means, and single runs as thin lines. Dotted: the threshold,
+  and a random policy."""
 
 
 def write(results: Results, out: Path, variants: Sequence[str] = (), ending: str = "svg") -> str:
@@ -330,30 +330,27 @@ def write_figure(
     file: Path,
     variants: Sequence[str] = (),
     titles: Mapping[str, str] | None = None,
-    n_columns: int = 1,
 ) -> None:
     """
-    Draw learning curves: a panel for each environment.
+    Draw learning curves: a panel for each environment, one below the other.
 
     :param variants: The variants to draw, in this order; empty for all.
     :param titles: The environments to draw, and their names; None for all.
-    :param n_columns: One panel below the other, or so many next to each other in a wider figure.
     """
     suite = results.suite
     shown = [*(variants or suite.variants)]
     if titles is None:
         titles = {name: gym_id(name).rpartition("/")[2] for name in suite.environments}
-    scale, n_rows = (1 + n_columns) / 2, math.ceil(len(titles) / n_columns)
-    with figure_style(12 * scale):
-        height = scale * (1.9 * n_rows + 0.6 + 0.22 * len(shown))
-        figure = Figure((scale * WIDTH, height), layout="constrained")
-        panels = figure.subplots(n_rows, n_columns, squeeze=False).ravel()
-        for panel, (name, title) in zip(panels, titles.items(), strict=False):
+    with figure_style():
+        height = 1.9 * len(titles) + 0.6 + 0.22 * len(shown)
+        figure = Figure((WIDTH, height), layout="constrained")
+        panels = figure.subplots(len(titles), squeeze=False).ravel()
+        for panel, (name, title) in zip(panels, titles.items(), strict=True):
             for i, variant in enumerate(shown):
                 # The first colour and line are the baseline's.
                 style = {"color": COLOURS[i % len(COLOURS)], "linestyle": DASHES[i % len(DASHES)]}
                 draw_curves(panel, results, (variant, name), style, len(shown) <= MOST_BANDS)
-            _dress(panel, title, suite.environments[name], 5 - n_columns)
+            _dress(panel, title, suite.environments[name])
         add_legend(figure, panels[0])
         has_budget = any(suite.environments[name].budget for name in titles)
         label = "CPU seconds of training" if has_budget else "environment steps"
@@ -369,18 +366,16 @@ def add_legend(figure: Figure, panel: Any) -> None:
     figure.legend(handles, labels, loc="outside upper center", ncols=n_columns)
 
 
-def figure_style(size: float = 12) -> AbstractContextManager[None]:
+def figure_style() -> AbstractContextManager[None]:
     """
     Return a context in which figures read on white and on black, whatever style the user has set.
 
     Their background is transparent, and $ in names is text.
-
-    :param size: Of the text, in points.
     """
     clear = dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), "none")
     grey = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
-    sizes = dict.fromkeys(("font.size", "axes.titlesize", "legend.fontsize"), size)
-    sizes["lines.linewidth"] = size / 6
+    sizes = dict.fromkeys(("font.size", "axes.titlesize", "legend.fontsize"), 12)
+    sizes["lines.linewidth"] = 2
     spines: dict[str, Any] = {"axes.spines.top": False, "axes.spines.right": False}
     rest = {
         "legend.frameon": False,
@@ -406,7 +401,7 @@ def draw_curves(
     style: dict[str, Any],
     has_band: bool,
 ) -> None:
-    """Draw a variant in an environment: its mean and interval, or the runs of a few seeds."""
+    """Draw a variant in an environment: its mean, and its interval or the runs of a few seeds."""
     label = results.suite.label(which[0])
     curves = [
         curve(run, result)
@@ -419,7 +414,8 @@ def draw_curves(
     steps, returns = curves[0][0], np.array([returns for _, returns in curves])
     if len(curves) < LEAST_RUNS:
         marker = "o" if len(steps) == 1 else None
-        panel.plot(steps, returns.T, linewidth=1, marker=marker, **style)
+        panel.plot(steps, returns.T, linewidth=1, alpha=0.4, marker=marker, **style)
+        panel.plot(steps, returns.mean(axis=0), **style)
         return
     middle, low, high = band(returns)
     panel.plot(steps, middle, **style)
@@ -427,7 +423,7 @@ def draw_curves(
         panel.fill_between(steps, low, high, color=style["color"], alpha=0.2, linewidth=0)
 
 
-def _dress(panel: Any, title: str, environment: Environment, n_ticks: int) -> None:
+def _dress(panel: Any, title: str, environment: Environment) -> None:
     random = environment.score and environment.score.random
     limits = panel.get_ylim()
     for value in (environment.threshold, random):
@@ -437,5 +433,4 @@ def _dress(panel: Any, title: str, environment: Environment, n_ticks: int) -> No
     panel.set_title(title, loc="left", fontweight="bold")
     panel.set_xlim(0, environment.budget or environment.steps)
     panel.xaxis.set_major_formatter(EngFormatter(sep=""))
-    panel.locator_params(axis="y", nbins=4)
-    panel.locator_params(axis="x", nbins=n_ticks)  # more would touch each other
+    panel.locator_params(nbins=4)  # more would touch each other

@@ -224,8 +224,8 @@ def test_figure_shows_chosen_variants(tmp_path):
         write(made, tmp_path, ["sac"])
 
 
-@pytest.mark.parametrize(("seeds", "bands", "lines"), [(2, 0, 2), (5, 1, 1)])
-def test_few_seeds_are_drawn_as_single_runs(seeds, bands, lines):
+@pytest.mark.parametrize(("seeds", "bands", "lines"), [(2, 0, 3), (5, 1, 1)])
+def test_few_seeds_are_drawn_as_runs_and_their_mean(seeds, bands, lines):
     made = results(lambda _, __, seed: [1.0 * seed, 2.0, 3.0], seeds=seeds)
     panel = Figure().subplots()
 
@@ -233,6 +233,7 @@ def test_few_seeds_are_drawn_as_single_runs(seeds, bands, lines):
 
     assert len(panel.collections) == bands
     assert len([line for line in panel.lines if len(line.get_xdata())]) == lines
+    assert panel.lines[-1].get_ydata()[0] == (seeds - 1) / 2 + made.suite.first_seed
     assert panel.get_legend_handles_labels()[1] == ["dqn"]
 
 
