@@ -98,7 +98,7 @@ def latest_checkpoint(folder: str | os.PathLike[str], name_prefix: str = "rl_mod
             with open_archive(path, "checkpoint"):
                 return path
         except ValueError as error:
-            warnings.warn(f"taking an earlier checkpoint: {error}", stacklevel=2)
+            warnings.warn(f"skipping a checkpoint: {error}", stacklevel=2)
     return None
 
 

@@ -17,10 +17,10 @@ from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Rollout
 from stable_baselines3.her import HerReplayBuffer
 
 from sb3_per.algorithms.environments import (
-    as_stored_by,
     n_stack_by_default,
     require_matching_buffer,
     resolve_buffer_class,
+    scaled_and_transposed,
     stacks_frames_first,
 )
 from sb3_per.algorithms.metrics import LOGGED, Metrics, averaged_moments, logged_values
@@ -30,10 +30,9 @@ from sb3_per.algorithms.models import (
     arguments_to_load,
     copy_to_save,
     options_of,
-    read_pickled_buffer,
     require_matching_policy,
 )
-from sb3_per.buffers.files import is_archive, load_buffer, save_buffer
+from sb3_per.buffers.files import is_archive, load_buffer, read_pickled_buffer, save_buffer
 from sb3_per.buffers.her import PrioritizedHerReplayBuffer, require_compute_reward
 from sb3_per.buffers.prioritized import PrioritizedReplayBuffer
 from sb3_per.options import LAP, OPTION_NAMES, PAPER, beta_at
@@ -174,14 +173,18 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
 
     def add_demonstrations(self, *sources: Any) -> None:
         """
-        Add demonstrations, which are never overwritten; ``demonstration_share`` of each batch.
+        Add demonstrations, which are never overwritten.
+
+        ``demonstration_share`` of each batch is sampled from them.
 
         :param sources: As for ``PrioritizedReplayBuffer.add_demonstrations``: dicts of arrays
-            (``sb3_per.collect`` makes one), Minari datasets, or SB3's buffers. Actions and images
-            of the first two are those of the environment: they are scaled and transposed here.
+            (``sb3_per.collect`` makes one), Minari datasets, buffers, or the paths of pickled
+            buffers. Actions and images of the first two are those of the environment: they are
+            scaled and transposed here.
         :raises ValueError: before anything has changed, for what does not fit the environment.
         """
-        self.replay_buffer.add_demonstrations(*[as_stored_by(self, source) for source in sources])
+        found = [scaled_and_transposed(self, source) for source in sources]
+        self.replay_buffer.add_demonstrations(*found)
 
     def save_replay_buffer(self, path: Place) -> None:
         """
@@ -197,7 +200,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         """
         Fill the buffer from a file of ``save_replay_buffer`` or ``save_buffer``.
 
-        ``sb3_per.load_buffer`` says what fits. Transitions in a pickle of one of SB3's own buffers
+        ``sb3_per.load_buffer`` says what fits. Transitions in a pickle, of SB3's buffers or ours,
         get the initial priority.
 
         :param truncate_last_traj: Whether the last episodes in the file count as truncated where
@@ -218,7 +221,6 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
                 stored = read_pickled_buffer(file)
                 require_matching_buffer(stored, self)
                 buffer._refill_from(stored)
-        buffer.device = self.device
         if not truncate_last_traj:
             return
         if isinstance(buffer, PrioritizedHerReplayBuffer):
@@ -372,7 +374,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         for name, reason in lost.items():
             warnings.warn(
                 f"the saved {name} cannot be read ({reason}): {used.get(name)!r} is used in its "
-                "place",
+                f"place{', with its default options' if name == 'prioritization' else ''}",
                 stacklevel=2,
             )
         return model
@@ -384,10 +386,12 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         include: Iterable[str] | None = None,
     ) -> None:
         """
-        Save the model as SB3 does.
+        Save the model as SB3 does: without its buffer, which ``save_replay_buffer`` saves.
 
         SB3 loads the file where this package is not installed: ``DQN.load`` one of ``PERDQN``.
+        Only Rainbow's policy is unknown there.
         """
+        # SB3's `save`, of a copy whose fields SB3 can read.
         super(PrioritizedAlgorithm, copy_to_save(self)).save(path, exclude, include)
 
 

@@ -1,6 +1,6 @@
 """What fits an environment: the buffer's class, the axis of its frames, and its transitions."""
 
-from collections.abc import Mapping
+import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -123,22 +123,21 @@ def changes_frames(env: VecEnv | None) -> str | None:
     return None
 
 
-def as_stored_by(model: "PrioritizedAlgorithm", source: Any) -> dict[str, Any]:
+def scaled_and_transposed(model: "PrioritizedAlgorithm", source: Any) -> Any:
     """
-    Return demonstrations as the model's buffer stores them.
+    Return demonstrations with actions scaled and images transposed, as the agent's are.
 
-    :param source: A source of ``add_demonstrations``. Images are transposed and actions scaled,
-        except those of a buffer, which has done both.
+    :param source: A source of ``add_demonstrations``. A buffer, or its file, has done both already.
     """
+    if isinstance(source, str | os.PathLike | ReplayBuffer):
+        return source
     transitions = transitions_of(source)
-    if not (isinstance(source, Mapping) or hasattr(source, "iterate_episodes")):
-        return transitions
     images = None if model.env is None else unwrap_vec_wrapper(model.env, VecTransposeImage)
     for name in ("observations", "next_observations"):
         # Environments such as `model.get_env()` have transposed them already.
         if images is not None and has_shape(transitions[name], images.venv.observation_space):
             transitions[name] = images.transpose_observations(transitions[name])
-    actions, space = np.asarray(transitions.get("actions")), model.action_space
+    actions, space = np.asarray(transitions["actions"]), model.action_space
     if isinstance(space, spaces.Box) and actions.shape[1:] == space.shape:  # else it is refused
         transitions["actions"] = model.policy.scale_action(actions)
     return transitions

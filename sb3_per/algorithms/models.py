@@ -3,26 +3,24 @@ Saved models: SB3's fields hold what SB3 can read, and an extra field holds our 
 
 So SB3 loads a model where this package is not installed. An option that JSON cannot hold (a
 function for beta, a class of the user's own) is pickled alone, within our options: SB3 does not
-unpickle it, and if it cannot be read, no other option is lost. Rainbow's policy, which SB3 lacks,
-is stored by its name.
+unpickle it, and if it cannot be read, no other option is lost (of a prioritization, those of all
+priorities). Rainbow's policy, which SB3 lacks, is stored by its name.
 """
 
 import io
 import json
 import pathlib
-import pickle
 import warnings
 import zipfile
 from typing import TYPE_CHECKING, Any
 
 from gymnasium import spaces
-from stable_baselines3.common.buffers import NStepReplayBuffer, ReplayBuffer
+from stable_baselines3.common.buffers import NStepReplayBuffer
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.save_util import (
     data_to_json,
     json_to_data,
-    load_from_pkl,
     open_path,
 )
 from stable_baselines3.her import HerReplayBuffer
@@ -40,18 +38,14 @@ Place = str | pathlib.Path | io.BufferedIOBase
 STORED = "prioritized_replay"
 # The fields of SB3 that are read here before SB3 reads all of them.
 _FIELDS = ("policy_class", "replay_buffer_class", "replay_buffer_kwargs", "n_steps")
-# The options that SB3's buffers take, too; all except the first are HerReplayBuffer's.
-_OF_SB3 = (
-    "handle_timeout_termination",
-    "n_sampled_goal",
-    "goal_selection_strategy",
-    "copy_info_dict",
-)
+# The options that SB3's buffers take, too: all, and HerReplayBuffer alone.
+_OF_SB3 = ("handle_timeout_termination",)
+_OF_HER = ("n_sampled_goal", "goal_selection_strategy", "copy_info_dict")
 
 
 def copy_to_save(model: "PrioritizedAlgorithm") -> Any:
     """Return a copy of a model for SB3's ``save``, with our options apart from SB3's fields."""
-    saved: Any = object.__new__(type(model))  # not `copy`, which would call __getstate__
+    saved: Any = object.__new__(type(model))  # not `copy`, which calls a subclass's __getstate__
     vars(saved).update(vars(model))
     kind, options = model.replay_buffer_class, dict(model.replay_buffer_kwargs)
     buffer = getattr(model, "replay_buffer", None)  # None if it was deleted
@@ -63,7 +57,7 @@ def copy_to_save(model: "PrioritizedAlgorithm") -> Any:
             saved.buffer_size = buffer.n_slots
     has_goals = issubclass(kind, HerReplayBuffer)  # type: ignore[arg-type]  # it is set by now
     saved.replay_buffer_class = HerReplayBuffer if has_goals else None
-    names = _OF_SB3 if has_goals else _OF_SB3[:1]
+    names = (*_OF_SB3, *_OF_HER) if has_goals else _OF_SB3
     saved.replay_buffer_kwargs = {name: options[name] for name in names if name in options}
     if kind is not resolve_buffer_class(saved.replay_buffer_class, model.observation_space):
         options["replay_buffer_class"] = kind
@@ -99,29 +93,33 @@ def arguments_to_load(
     :raises ValueError: for a model whose policy is another algorithm's.
     """
     stored, fields = _read(path, given["custom_objects"])
-    if not fields.keys() >= {"replay_buffer_class", "replay_buffer_kwargs"}:
+    if not stored and "replay_buffer_class" not in fields:
         return given, {}  # it is not of an off-policy algorithm, which SB3's `load` shows
     options, lost = _readable(stored)
     arguments = dict(given)
     if isinstance(policy := fields.get("policy_class"), str):
         replaced = {"policy_class": _policy_of(algorithm, policy)}
         arguments["custom_objects"] = {**(given["custom_objects"] or {}), **replaced}
-    kind, n_steps = fields["replay_buffer_class"], options.pop("n_steps", fields.get("n_steps", 1))
-    theirs = dict(fields["replay_buffer_kwargs"] or {})
-    theirs |= given.get("replay_buffer_kwargs") or {}
-    if kind is NStepReplayBuffer:
+    sb3_class = fields.get("replay_buffer_class")
+    n_steps = options.pop("n_steps", fields.get("n_steps", 1))
+    # In this order: SB3 may have loaded and saved the model since, and the user decides.
+    later = {
+        **(fields.get("replay_buffer_kwargs") or {}),
+        **(given.get("replay_buffer_kwargs") or {}),
+    }
+    if sb3_class is NStepReplayBuffer:
         # Its options may name n_steps, which SB3's algorithm then has as 1; gamma is the same.
-        n_steps = theirs.get("n_steps", n_steps)
-        theirs = {name: v for name, v in theirs.items() if name not in ("n_steps", "gamma")}
-    kind = options.pop("replay_buffer_class", None if kind in WITHOUT_PRIORITIES else kind)
+        n_steps = later.pop("n_steps", n_steps)
+        later.pop("gamma", None)
+    default = None if sb3_class in WITHOUT_PRIORITIES else sb3_class
+    buffer_class = options.pop("replay_buffer_class", default)
     prioritization = options.get("prioritization")
-    if theirs.get("prioritization", prioritization) != prioritization:
-        # The others are those of another prioritization.
+    is_another = later.get("prioritization", prioritization) != prioritization
+    if is_another or "prioritization" in lost:
+        # They were chosen for the stored one.
         options = {name: v for name, v in options.items() if name not in OPTION_NAMES}
-    if "prioritization" in lost:
-        options.pop("prioritization_kwargs", None)  # only the lost class knows them
-    arguments["replay_buffer_kwargs"] = {**options, **theirs}
-    arguments.setdefault("replay_buffer_class", kind)
+    arguments["replay_buffer_kwargs"] = {**options, **later}
+    arguments.setdefault("replay_buffer_class", buffer_class)
     arguments.setdefault("n_steps", n_steps)
     return arguments, lost
 
@@ -172,37 +170,10 @@ def require_matching_policy(model: OffPolicyAlgorithm) -> None:
     """Raise ValueError if a policy, such as that of a saved model, is another algorithm's."""
     policy, needed = model.policy_class, model.policy_aliases["MlpPolicy"]
     libraries = ("stable_baselines3.", "sb3_contrib.", "sb3_per.")
-    kinds = [kind for kind in policy.__mro__ if kind.__module__.startswith(libraries)]
-    kinds = [kind for kind in kinds if kind.__name__.endswith("Policy") and kind is not BasePolicy]
-    # A policy of ours is also one of the algorithm that ours extends, which cannot train it.
-    ours = [kind for kind in kinds if kind.__module__.startswith("sb3_per.")]
-    is_foreign = bool(ours) and ours[-1] not in needed.__mro__
-    if not kinds or (issubclass(policy, needed) and not is_foreign):
-        return  # a policy of the user's own need not derive from any
-    # PPO and A2C have their policies in `common`.
-    of_algorithms = [kind.__name__ for kind in kinds if ".common." not in kind.__module__]
-    hint = ""
-    if of_algorithms:
-        name = (ours[-1].__name__ if is_foreign else of_algorithms[-1]).removesuffix("Policy")
-        loaders = name if is_foreign else f"{name} or PER{name}"
-        hint = f" of {name} (load a model of {name} with {loaders})"
-    raise ValueError(
-        f"{type(model).__name__} needs a {needed.__name__}, got {policy.__name__}{hint}"
-    )
-
-
-def read_pickled_buffer(file: io.BufferedIOBase) -> ReplayBuffer:
-    """
-    Return the buffer that SB3's ``save_replay_buffer`` has pickled.
-
-    :raises ValueError: for a damaged file, and for something else than a buffer.
-    """
-    name = getattr(file, "name", file)
-    rule = f"{name} must be a whole file of save_replay_buffer, or the pickle of a buffer of SB3"
-    try:
-        buffer = load_from_pkl(file)
-    except (pickle.UnpicklingError, EOFError) as error:
-        raise ValueError(f"{rule}: {error}") from error
-    if not isinstance(buffer, ReplayBuffer):
-        raise ValueError(f"{rule}, got {type(buffer).__name__}")
-    return buffer
+    bases = {kind for kind in policy.__mro__ if kind.__module__.startswith(libraries)}
+    # A policy of the user's own need not derive from any.
+    if bases - {*BasePolicy.__mro__} and not issubclass(policy, needed):
+        raise ValueError(
+            f"{type(model).__name__} needs a {needed.__name__}, got {policy.__name__}: load a "
+            "model with the algorithm that saved it, or with the prioritized version of that"
+        )

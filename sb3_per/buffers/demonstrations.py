@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -9,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 from stable_baselines3.common.buffers import ReplayBuffer
-from stable_baselines3.common.save_util import load_from_pkl
+from stable_baselines3.common.save_util import open_path
 from stable_baselines3.common.vec_env import (
     DummyVecEnv,
     VecEnv,
@@ -18,6 +19,7 @@ from stable_baselines3.common.vec_env import (
 )
 
 from sb3_per._utils import map_arrays, require_whole, select
+from sb3_per.buffers.files import is_archive, read_pickled_buffer
 from sb3_per.buffers.storage import SlotReplayBuffer, info_values, rows_in_order
 
 Transitions = dict[str, Any]  # arrays (n, ...), or dicts of arrays for Dict observations and infos
@@ -90,11 +92,19 @@ def transitions_of(source: Any) -> Transitions:
     :raises ValueError: for another source.
     """
     if isinstance(source, str | os.PathLike):
-        source = load_from_pkl(os.fspath(source))
+        with open_path(Path(source), "r", suffix="pkl") as file:
+            if is_archive(file):
+                raise ValueError(
+                    f"{source} is a file of save_buffer: fill a buffer with load_buffer, and add "
+                    "the buffer"
+                )
+            source = read_pickled_buffer(file)
     if isinstance(source, ReplayBuffer):
         return _of_buffer(source)
     if hasattr(source, "iterate_episodes"):
         episodes = [_of_episode(episode) for episode in source.iterate_episodes()]
+        if not episodes:
+            raise ValueError("a Minari dataset must have at least one episode, got none")
         found: Transitions = map_arrays(lambda *parts: np.concatenate(parts), *episodes)
         return found
     if isinstance(source, Mapping):

@@ -9,6 +9,7 @@ import io
 import json
 import math
 import os
+import pickle
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +20,8 @@ from uuid import uuid4
 import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.save_util import load_from_pkl
 
 from sb3_per._utils import require_number
 from sb3_per.options import LARGEST_TD_ERROR
@@ -94,8 +97,9 @@ def checked_entries(stored: Mapping[str, Any], n_slots: int) -> tuple[IntArray, 
     :raises ValueError: for what no buffer stores; the kernels that read them check nothing.
     """
     slots, values, largest = stored["slots"], stored["values"], stored["largest"]
-    types = slots.dtype, values.dtype, len(slots.shape)
-    if types != (np.int64, np.float64, 1) or not slots.shape == values.shape <= (n_slots,):
+    is_flat = len(slots.shape) == 1 and slots.shape == values.shape
+    types = slots.dtype, values.dtype
+    if not is_flat or types != (np.int64, np.float64) or slots.shape[0] > n_slots:
         raise ValueError(
             f"stored slots and values must be at most {n_slots} numbers, int64 and float64, got "
             f"{slots.dtype} of {slots.shape} and {values.dtype} of {values.shape}"
@@ -110,6 +114,24 @@ def checked_entries(stored: Mapping[str, Any], n_slots: int) -> tuple[IntArray, 
     if not ((values > 0) & (values <= highest)).all():
         raise ValueError(f"stored values must lie between 0 and {highest}, got {values}")
     return slots, values, float(largest)
+
+
+def read_pickled_buffer(file: Any) -> ReplayBuffer:
+    """
+    Return the buffer that SB3's ``save_replay_buffer`` has pickled.
+
+    :param file: It is open for reading.
+    :raises ValueError: for a damaged file, and for something else than a buffer.
+    """
+    name = getattr(file, "name", file)
+    rule = f"{name} must be a whole file of save_replay_buffer, or the pickle of a buffer of SB3"
+    try:
+        buffer = load_from_pkl(file)
+    except (pickle.UnpicklingError, EOFError) as error:
+        raise ValueError(f"{rule}: {error}") from error
+    if not isinstance(buffer, ReplayBuffer):
+        raise ValueError(f"{rule}, got {type(buffer).__name__}")
+    return buffer
 
 
 # Files.

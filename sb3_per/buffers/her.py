@@ -152,6 +152,7 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
         return {**starts, "current_start": self._current_ep_start}
 
     def _fill(self, state: Mapping[str, Any]) -> None:
+        # First, since `_take_in_storage` asks which episodes have ended.
         self.pos, self.full = state["pos"], state["full"]
         fill(self._episodes(), state["episodes"])
         super()._fill(state)

@@ -6,6 +6,10 @@ slot into the sampler with the largest priority so far. ``sample`` asks the samp
 their weights, and gathers the transitions. The algorithm computes TD errors and passes them, with
 the slots, to ``update_priorities``. The sampler drops those that are stale: their transition was
 overwritten in the meantime. The others become priorities, in the leaves of a sum tree.
+
+Demonstrations are in a second buffer. ``sample`` joins a sample of each buffer, and slots of the
+second one begin at ``n_slots``. Transitions that a user writes into the arrays are noticed by
+``_follow_storage``, before the next sample.
 """
 
 import warnings
@@ -43,6 +47,7 @@ from sb3_per.prioritization.base import Prioritization
 from sb3_per.prioritization.sampler import (
     PrioritizedSampler,
     SampledBatch,
+    require_finite,
     sample_both,
     update_both,
     warm_up,
@@ -54,7 +59,7 @@ BATCHES_BEFORE_WARNING = 10
 
 
 class PrioritizedReplayBufferSamples(NamedTuple):
-    """SB3's fields, weights, slots and infos. Dict observations are dicts of tensors."""
+    """SB3's fields, weights, slots, and infos. Dict observations are dicts of tensors."""
 
     observations: th.Tensor | TensorDict
     actions: th.Tensor
@@ -211,6 +216,11 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         """Return how many transitions are demonstrations; their slots begin at ``n_slots``."""
         return 0 if self.demonstrations is None else len(self.demonstrations)
 
+    @property
+    def _end_of_slots(self) -> int:
+        """Return the number one past the last slot, that of a demonstration if there are any."""
+        return self.n_slots + (0 if self.demonstrations is None else self.demonstrations.n_slots)
+
     def sampleable_slots(self) -> IntArray:
         """Return the slots that can be sampled, in order, without those of demonstrations."""
         is_stored = np.ones(len(self), dtype=np.bool_)
@@ -258,25 +268,26 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             the algorithm stores them: scaled to [-1, 1] for continuous ones (``add_demonstrations``
             of a model scales them).
         :raises ValueError: before anything has changed, for arrays that do not fit the spaces,
-            hindsight replay, and ``weight_normalization="buffer"``.
+            hindsight replay, and for ``weight_normalization="buffer"``.
         """
         self._require_demonstrable()
         before = () if self.demonstrations is None else (self.demonstrations,)
         found = [as_stored(transitions_of(source), self) for source in (*before, *sources)]
         n = sum(len(transitions["rewards"]) for transitions in found)
+        require_whole("the number of demonstrations", n)
         # The row at the write head of full memory-optimised storage could not be sampled.
         demonstrations = self._like(n + self.optimize_memory_usage, n_envs=1)
         for transitions in found:
             add_transitions(demonstrations, transitions)
         for transitions in found:
-            self._make_info_arrays(transitions["infos"])  # of the same shape
+            self._make_info_arrays(transitions["infos"])  # raises if the agent's have other shapes
         demonstrations.generator = self.generator
         self.demonstrations = demonstrations
 
     def _require_demonstrable(self) -> None:
         if isinstance(self, HerReplayBuffer) or self.options.weight_normalization == "buffer":
             raise ValueError(
-                "demonstrations do not work with hindsight replay and weight_normalization='buffer'"
+                "demonstrations do not work with hindsight replay or weight_normalization='buffer'"
             )
 
     def _like(self, n_rows: int, **changes: Any) -> "PrioritizedReplayBuffer":
@@ -290,8 +301,10 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         return buffer
 
     def _refill_from(self, buffer: ReplayBuffer) -> None:
-        super()._refill_from(buffer)
         demonstrations = getattr(buffer, "demonstrations", None)
+        if demonstrations is not None:
+            self._require_demonstrable()
+        super()._refill_from(buffer)
         if demonstrations is not None:
             self.add_demonstrations(demonstrations)
 
@@ -371,19 +384,21 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         """Return how many transitions of a batch are the agent's, and how many demonstrations."""
         if self.demonstrations is None:
             return batch_size, 0
-        share = self.options.demonstration_share
-        n = round(share * batch_size)
-        if 0 < share < 1:
+        n = round(self._share * batch_size)
+        if 0 < self._share < 1:
             n = max(min(n, batch_size - 1), 1 if batch_size > 1 else 0)
-        if self.sampler.n_sampleable == 0:  # the agent has not played yet
-            n = batch_size
         return batch_size - n, n
+
+    @property
+    def _share(self) -> float:
+        """Return the share of demonstrations in a batch; all of it before the agent has played."""
+        return self.options.demonstration_share if self.sampler.n_sampleable > 0 else 1.0
 
     def _require_enough(self, batch_size: int) -> None:
         """Raise ValueError unless a batch can be sampled; the message says what helps."""
-        own, shown = self._sizes(batch_size)
-        n_shown = 0 if self.demonstrations is None else self.demonstrations.n_sampleable
-        for n, n_stored in (own, self.sampler.n_sampleable), (shown, n_shown):
+        of_agent = self.sampler.n_sampleable
+        stored = of_agent, self.n_sampleable - of_agent
+        for n, n_stored in zip(self._sizes(batch_size), stored, strict=True):
             n_needed = min(n, 1) if self.options.replacement else n
             if n_stored < n_needed:
                 raise ValueError(
@@ -403,14 +418,25 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         return ReplayBufferSamples(**fields)
 
     def _from_both(self, gather: Callable[[Any, IntArray], Any], slots: IntArray) -> Any:
-        """Return tensors of transitions: first the agent's, then those of demonstrations."""
+        """Return tensors of transitions, of the agent and of demonstrations, (B, ...) each."""
         if self.demonstrations is None:
             return gather(self, slots)
-        is_own = slots < self.n_slots
-        own = gather(self, slots[is_own])
-        self.demonstrations.device = self.device  # it may be another one for a while
-        shown = gather(self.demonstrations, slots[~is_own] - self.n_slots)
-        return map_arrays(lambda *parts: None if parts[0] is None else th.cat(parts), own, shown)
+        is_agents = slots < self.n_slots
+        of_agent = gather(self, slots[is_agents])
+        self.demonstrations.device = self.device  # CUDA graphs take batches from the host
+        of_demonstrations = gather(self.demonstrations, slots[~is_agents] - self.n_slots)
+        places = np.concatenate([np.flatnonzero(is_agents), np.flatnonzero(~is_agents)])
+        order = None  # the agent's first, unless a subclass passes slots in another order
+        if (np.diff(places) < 0).any():
+            order = th.from_numpy(np.argsort(places)).to(self.device)
+
+        def join(*parts: th.Tensor | None) -> th.Tensor | None:
+            if parts[0] is None:
+                return None
+            joined = th.cat(parts)  # type: ignore[arg-type]  # if one is None, both are
+            return joined if order is None else joined[order]
+
+        return map_arrays(join, of_agent, of_demonstrations)
 
     def update_priorities(
         self, slots: ArrayLike | th.Tensor, td_errors: ArrayLike | th.Tensor
@@ -435,6 +461,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
                 "there must be as many TD errors as slots, got "
                 f"{len(td_errors)} TD errors for {len(slots)} slots"
             )
+        require_finite(td_errors, slots, self._end_of_slots)
         self._follow_storage()
         if self.demonstrations is None:
             self.sampler.update(slots, td_errors)
@@ -446,31 +473,32 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         """
         Return P(i) for slots, as the weights use it: the probability for one sample of a batch.
 
-        With ``uniform_share`` it is the mixture's; with demonstrations it is the average over the
-        samples of a batch. A slot that cannot be sampled has 0. With ``replacement=False`` it is
-        the probability for the first sample, not that of the weights.
+        With ``uniform_share`` it is the mixture's. With demonstrations, that of each part is
+        multiplied by the part's share of a batch, before rounding. A slot that cannot be sampled
+        has 0. With ``replacement=False`` it is the probability for the first sample, not that of
+        the weights.
 
         :param slots: Whole numbers in [0, n_slots + n_demonstrations), shape (n,) or (n, 1).
         :return: Shape (n,).
         :raises ValueError: for other slots.
         """
         slots = _as_slots(slots)
-        demonstrations = self.demonstrations
-        n_slots = self.n_slots + (0 if demonstrations is None else demonstrations.n_slots)
-        if not ((slots >= 0) & (slots < n_slots)).all():
-            raise ValueError(f"slots must lie in [0, {n_slots}), got {slots}")
+        if not ((slots >= 0) & (slots < self._end_of_slots)).all():
+            raise ValueError(f"slots must lie in [0, {self._end_of_slots}), got {slots}")
         self._follow_storage()
-        if demonstrations is None:
+        if self.demonstrations is None:
             return self.sampler.probabilities(slots)
-        share = self.options.demonstration_share if self.sampler.n_sampleable > 0 else 1.0
-        is_own, found = slots < self.n_slots, np.empty(len(slots))
-        found[is_own] = (1 - share) * self.sampler.probabilities(slots[is_own])
-        shown = demonstrations.sampler.probabilities(slots[~is_own] - self.n_slots)
-        found[~is_own] = share * shown
+        share, is_agents, found = self._share, slots < self.n_slots, np.empty(len(slots))
+        found[is_agents] = (1 - share) * self.sampler.probabilities(slots[is_agents])
+        of_demonstrations = slots[~is_agents] - self.n_slots
+        found[~is_agents] = share * self.demonstrations.sampler.probabilities(of_demonstrations)
         return found
 
     def arguments(self) -> dict[str, Any]:
-        """Return the options with which the buffer was made, as ``replay_buffer_kwargs``."""
+        """
+        Return the options with which the buffer was made, as ``replay_buffer_kwargs``: all except
+        ``n_steps`` and ``gamma``, which are the algorithm's.
+        """
         return {
             "handle_timeout_termination": bool(self.handle_timeout_termination),
             "n_stack": self.n_stack,
@@ -482,11 +510,11 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
 
     def _state_dict(self) -> dict[str, Any]:
         self._follow_storage()
-        shown = self.demonstrations
+        demonstrations = self.demonstrations
         slots, values, largest = self.sampler.entries()
         return {
             **super()._state_dict(),
-            "demonstrations": None if shown is None else shown._state_dict(),
+            "demonstrations": None if demonstrations is None else demonstrations._state_dict(),
             "beta": self.beta,
             "generator": generator_state(self.generator),
             "options of priorities": self.options.of_priorities,
@@ -515,12 +543,12 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
 
     def _fill(self, state: Mapping[str, Any]) -> None:
         super()._fill(state)
-        shown = state["demonstrations"]
-        if shown is not None:
-            self.demonstrations = self._like(shown["buffer_size"], n_envs=1)
-            self.demonstrations._load_state_dict(shown)
+        of_demonstrations = state["demonstrations"]
+        if of_demonstrations is not None:
+            self.demonstrations = self._like(of_demonstrations["buffer_size"], n_envs=1)
+            self.demonstrations._load_state_dict(of_demonstrations)
         self.beta = state["beta"]
-        self.generator = generator_from(state["generator"])
+        self.generator = generator_from(state["generator"])  # that of demonstrations, too
         options, stored = self.options.of_priorities, state["options of priorities"]
         if options == stored:
             self.sampler.restore(*checked_entries(state["priorities"], self.n_slots))

@@ -52,18 +52,15 @@ class Prioritization(Protocol):
     def leaves_of(self, slots: IntArray) -> IntArray:
         """Return the leaves of slots that are inserted, shape (B,)."""
 
-    def entries(self) -> tuple[IntArray, FloatArray]:
+    def entries(self) -> tuple[IntArray, FloatArray, float]:
         """
-        Return what a file keeps: the slots that are inserted, and a number of each, (n,) both.
+        Return what a file keeps: inserted slots, a number of each, and ``largest_priority``.
 
-        The numbers lie between 0 and 6e38, without 0.
+        Slots and numbers have shape (n,). All numbers are above 0, and at most 6e38.
         """
 
     def restore(self, slots: IntArray, values: FloatArray, largest: float) -> None:
-        """
-        Replace everything by what ``entries`` and ``largest_priority`` returned, for a class with
-        the same options.
-        """
+        """Replace everything by what ``entries`` returned, for a class with the same options."""
 
 
 class TDErrorPrioritization:

@@ -48,9 +48,9 @@ class Proportional(TDErrorPrioritization):
     def probabilities(self, slots: IntArray) -> FloatArray:
         return self.tree.get(slots) / (self.tree.total or 1.0)
 
-    def entries(self) -> tuple[IntArray, FloatArray]:
+    def entries(self) -> tuple[IntArray, FloatArray, float]:
         slots = np.flatnonzero(self.tree.leaf_masses)
-        return slots, self.tree.get(slots)
+        return slots, self.tree.get(slots), self.largest_priority
 
     def restore(self, slots: IntArray, values: FloatArray, largest: float) -> None:
         self.tree.clear()

@@ -75,8 +75,8 @@ class RankBased(TDErrorPrioritization):
     def leaves_of(self, slots: IntArray) -> IntArray:
         return self._order.ranks(slots)
 
-    def entries(self) -> tuple[IntArray, FloatArray]:
-        return self._order.entries()
+    def entries(self) -> tuple[IntArray, FloatArray, float]:
+        return *self._order.entries(), self.largest_priority
 
     def restore(self, slots: IntArray, values: FloatArray, largest: float) -> None:
         self.clear()

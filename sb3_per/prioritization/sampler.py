@@ -49,7 +49,7 @@ class PrioritizedSampler:
     Samples slots by priority (Schaul et al. 2016); a share of each batch may be sampled uniformly.
 
     Invariant: a slot can be sampled from ``insert`` until ``remove`` or ``clear``, and never
-    otherwise. The caller has checked slots and batch sizes.
+    otherwise. The caller has checked slots, TD errors and batch sizes.
     """
 
     def __init__(
@@ -127,16 +127,16 @@ class PrioritizedSampler:
         uniforms = self.generator.random(batch_size + (share > 0))
         if share > 0:  # the last random number rounds, and the first ones are of the uniform part
             n_uniform = min(int(share * batch_size + uniforms[-1]), batch_size)
+        of_uniform, points = uniforms[:n_uniform], uniforms[n_uniform:batch_size]
         leaves = np.zeros(batch_size, dtype=np.int64)
-        points = uniforms[n_uniform:batch_size]
         kind = STRATIFIED if self._stratified else INDEPENDENT
         total = find_leaves(tree.nodes, tree.starts, points, kind, leaves)
         slots = self.prioritization.slots_at(leaves)
         if n_uniform > 0:
-            first = batch_size - n_uniform
-            _sample_uniform(self.flags, self._numbers, uniforms, self._stratified, first, slots)
-            if slots is not leaves:
-                leaves[first:] = self.prioritization.leaves_of(slots[first:])
+            last = slots[-n_uniform:]  # not sampled yet
+            _sample_uniform(self.flags, self._numbers, of_uniform, self._stratified, last)
+            if slots is not leaves:  # ranks; else the leaves are filled in already
+                leaves[-n_uniform:] = self.prioritization.leaves_of(last)
         uniform_part = share / n_inserted
         smallest = np.nan
         if normalization == "buffer":
@@ -170,17 +170,10 @@ class PrioritizedSampler:
 
         Stale TD errors are dropped: their transition was overwritten or removed after it was
         sampled. If a slot occurs twice, its last TD error counts.
-
-        :raises ValueError: before anything has changed, for slots that do not exist and TD errors
-            that are not finite in float32.
         """
-        n_current = _mark_updated(self.flags, slots, td_errors)
-        if n_current < 0:
-            _refuse(slots[-1 - n_current], td_errors[-1 - n_current], len(self.flags))
-        if n_current < len(slots):
-            is_current = (self.flags[slots] & (INSERTED | STALE)) == INSERTED
+        is_current = np.empty(len(slots), dtype=np.bool_)
+        if not _mark_updated(self.flags, slots, is_current):
             slots, td_errors = slots[is_current], td_errors[is_current]
-            self.flags[slots] = INSERTED
         self.prioritization.update(slots, td_errors)
 
     def probabilities(self, slots: IntArray) -> FloatArray:
@@ -203,11 +196,10 @@ class PrioritizedSampler:
                 "a prioritization of your own must define entries() and restore(slots, values, "
                 f"largest) itself to be stored, got {kind.__name__}"
             )
-        return *self.prioritization.entries(), self.prioritization.largest_priority
+        return self.prioritization.entries()
 
     def restore(self, slots: IntArray, values: FloatArray, largest: float) -> None:
-        """Replace everything by what ``entries`` returned; TD errors of before are stale."""
-        self.clear()
+        """Fill an empty sampler with what ``entries`` returned."""
         self.prioritization.restore(slots, values, largest)
         _mark(self.flags, self._numbers, slots, INSERTED)
 
@@ -244,22 +236,20 @@ def sample_both(
 def update_both(
     samplers: tuple[PrioritizedSampler, PrioritizedSampler], slots: IntArray, td_errors: FloatArray
 ) -> None:
-    """
-    Update two samplers with slots as ``sample_both`` numbers them.
-
-    :raises ValueError: before anything has changed, as ``PrioritizedSampler.update``.
-    """
+    """Update two samplers with slots as ``sample_both`` numbers them."""
     first, second = samplers
-    n_first, n_slots = len(first.flags), len(first.flags) + len(second.flags)
-    is_good = (slots >= 0) & (slots < n_slots) & (np.abs(td_errors) <= LARGEST_TD_ERROR)
-    if not is_good.all():
-        _refuse(slots[is_good.argmin()], td_errors[is_good.argmin()], n_slots)
+    n_first = len(first.flags)
     is_of_first = slots < n_first
     first.update(slots[is_of_first], td_errors[is_of_first])
     second.update(slots[~is_of_first] - n_first, td_errors[~is_of_first])
 
 
-def _refuse(slot: Any, td_error: Any, n_slots: int) -> None:
+def require_finite(td_errors: FloatArray, slots: IntArray, n_slots: int) -> None:
+    """Raise ValueError for TD errors that are not finite in float32, and for slots out of range."""
+    bad = _first_bad(td_errors, slots, n_slots)
+    if bad == len(slots):
+        return
+    slot, td_error = slots[bad], td_errors[bad]
     if not 0 <= slot < n_slots:
         raise ValueError(f"slots must lie in [0, {n_slots}), got {slot}")
     raise ValueError(
@@ -306,6 +296,7 @@ def warm_up(options: PrioritizationOptions) -> None:
         for step in (
             lambda: sampler.insert(slots),
             lambda: sampler.sample(2, 0.5),
+            lambda: require_finite(np.ones(9), slots, 9),
             lambda: sampler.update(slots, np.ones(9)),
             lambda: sampler.remove(slots),
         ):
@@ -328,40 +319,38 @@ def _mark(flags: Flags, numbers: IntArray, slots: IntArray, inserted: int) -> No
 
 
 @kernel
-def _mark_updated(flags: Flags, slots: IntArray, td_errors: FloatArray) -> int:
-    """
-    Return how many TD errors are not stale; if all of them, mark their slots.
-
-    If the one at position i is not finite, or its slot does not exist, return -1 - i.
-    """
-    n_current = 0
+def _first_bad(td_errors: FloatArray, slots: IntArray, n_slots: int) -> int:
+    """Return the first position that ``require_finite`` refuses; the length if there is none."""
     for i in range(len(slots)):
-        if not (0 <= slots[i] < len(flags) and abs(td_errors[i]) <= LARGEST_TD_ERROR):
-            return -1 - i
-        n_current += flags[slots[i]] & (INSERTED | STALE) == INSERTED
-    # Stale slots stay stale until they are sampled: more TD errors may come from batches of before.
-    if n_current == len(slots):
-        for i in range(len(slots)):
+        if not (0 <= slots[i] < n_slots and abs(td_errors[i]) <= LARGEST_TD_ERROR):
+            return i
+    return len(slots)
+
+
+@kernel
+def _mark_updated(flags: Flags, slots: IntArray, is_current: NDArray[np.bool_]) -> bool:
+    """Fill in which TD errors are not stale, mark their slots, and return whether all are."""
+    are_all = True
+    for i in range(len(slots)):
+        is_current[i] = flags[slots[i]] & (INSERTED | STALE) == INSERTED
+        # Stale slots stay stale until they are sampled: TD errors of earlier batches may follow.
+        if is_current[i]:
             flags[slots[i]] = INSERTED
-    return n_current
+        are_all &= is_current[i]
+    return are_all
 
 
 @kernel
 def _sample_uniform(
-    flags: Flags,
-    numbers: IntArray,
-    uniforms: FloatArray,
-    stratified: bool,
-    begin: int,
-    slots: IntArray,
+    flags: Flags, numbers: IntArray, uniforms: FloatArray, stratified: bool, slots: IntArray
 ) -> None:
     """
-    Fill in uniform samples from ``begin`` on.
+    Fill in uniform samples.
 
     A slot that cannot be sampled is replaced by another uniform sample. Few are missing: running
     episodes with hindsight replay, the write head of memory-optimised storage.
     """
-    n, end = len(slots) - begin, numbers[END]
+    n, end = len(slots), numbers[END]
     for i in range(n):
         uniform = uniforms[i]
         point = (i + uniform) * (end / n) if stratified else uniform * end
@@ -374,7 +363,7 @@ def _sample_uniform(
             mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
             mixed = mixed ^ (mixed >> np.uint64(31))
             slot = int((mixed >> np.uint64(11)) * 2.0**-53 * end)
-        slots[begin + i] = slot
+        slots[i] = slot
 
 
 @kernel

@@ -147,7 +147,7 @@ def test_model_of_sb3_with_n_step_returns_continues_with_them(tmp_path):
 def test_model_of_another_algorithm_is_refused_by_its_name(wrong, tmp_path):
     make(PAIRS[PERDQN]).save(tmp_path / "model")
 
-    with pytest.raises(ValueError, match="load a model of DQN with DQN or PERDQN"):
+    with pytest.raises(ValueError, match=r"needs a \w+Policy, got DQNPolicy: load a model"):
         wrong.load(tmp_path / "model")
 
 
@@ -294,26 +294,34 @@ def test_dqn_does_not_load_rainbow(tmp_path):
     assert type(Rainbow.load(tmp_path / "rainbow").policy) is Rainbow.policy_aliases["MlpPolicy"]
 
 
-def test_value_that_cannot_be_read_loses_only_itself(tmp_path, monkeypatch):
+def test_value_that_cannot_be_read_is_replaced_by_a_default(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     code = "from sb3_per.prioritization.proportional import Proportional\n"
     code += "def rising(left):\n    return 1 - left\nclass Mine(Proportional):\n    pass\n"
     (tmp_path / "module_of_mine.py").write_text(code)
     mine = importlib.import_module("module_of_mine")
     make(options={"beta": mine.rising, "alpha": 0.3}).save(tmp_path / "rising")
-    make(options={"prioritization": mine.Mine, "alpha": 0.3}).save(tmp_path / "class")
+    options = {"prioritization": mine.Mine, "eps": 0.01, "handle_timeout_termination": False}
+    make(PERSAC, options=options).save(tmp_path / "class")
     (tmp_path / "module_of_mine.py").unlink()
     del sys.modules["module_of_mine"]
 
     match = r"saved beta cannot .*module_of_mine.*1\.0 is used"
     with pytest.warns(UserWarning, match=match) as caught:
         loaded = PERDQN.load(tmp_path / "rising", env=Point(True))
-    with pytest.warns(UserWarning, match="saved prioritization .* 'proportional' is used"):
-        other = PERDQN.load(tmp_path / "class")
+    match = "saved prioritization .* 'lap' is used in its place, with its default options"
+    with pytest.warns(UserWarning, match=match):
+        other = PERSAC.load(tmp_path / "class")
 
     assert caught[0].filename == __file__  # not a line of the library
-    assert loaded.replay_buffer.alpha == other.replay_buffer.alpha == 0.3
-    assert loaded.replay_buffer.beta == 1.0  # `rising` starts at 0
+    assert (loaded.replay_buffer.alpha, loaded.replay_buffer.beta) == (0.3, 1.0)
+    assert options_of(other) == {**options_of(make(PERSAC)), "handle_timeout_termination": False}
+
+
+def test_excluded_field_loses_none_of_our_options(tmp_path):
+    make(options={"alpha": 0.3}).save(tmp_path / "model", exclude=["replay_buffer_kwargs"])
+
+    assert PERDQN.load(tmp_path / "model").replay_buffer.alpha == 0.3
 
 
 def test_model_that_only_plays_makes_no_files(tmp_path):

@@ -405,9 +405,44 @@ def assert_is_empty(buffer):
     assert buffer.demonstrations is None
 
 
-def test_unknown_sources_are_refused():
-    with pytest.raises(ValueError, match=r"must be a dict of arrays, a ReplayBuffer .*, got list"):
-        make().add_demonstrations([1, 2])
+class EmptyDataset:
+    def iterate_episodes(self):
+        return iter(())
+
+
+@pytest.mark.parametrize("optimize_memory_usage", [True, False])
+def test_sources_without_transitions_are_refused(optimize_memory_usage):
+    buffer = make(optimize_memory_usage=optimize_memory_usage, handle_timeout_termination=False)
+    none = {name: values[:0] for name, values in demonstrations(1).items()}
+    for sources in ([], [make()], [none], [EmptyDataset()]):
+        with pytest.raises(ValueError, match=r"at least (one episode|1, got 0)"):
+            buffer.add_demonstrations(*sources)
+    assert_is_empty(buffer)
+
+
+def test_unknown_sources_are_refused(tmp_path):
+    save_buffer(make(), tmp_path / "buffer.pkl")
+    (tmp_path / "empty.pkl").touch()
+    for source, rule in (
+        ([1, 2], r"must be a dict of arrays, a ReplayBuffer .*, got list"),
+        (tmp_path / "buffer.pkl", "fill a buffer with load_buffer"),
+        (str(tmp_path / "empty"), "must be a whole file of save_replay_buffer"),
+    ):
+        with pytest.raises(ValueError, match=rule):
+            make().add_demonstrations(source)
+
+
+def test_transitions_are_in_the_order_of_their_slots():
+    """Also if a subclass mixes those of the agent and those of demonstrations."""
+    buffer = make()
+    fill(buffer, 5)
+    buffer.add_demonstrations(demonstrations(5))
+    slots = np.array([14, 0, 12, 1, 13])
+
+    batch = buffer._get_samples(slots)
+
+    assert time_of(batch.observations).tolist() == [502, 0, 500, 1, 501]
+    assert batch.rewards.ravel().tolist() == [102, 0, 100, 1, 101]
 
 
 def test_buffers_that_cannot_have_demonstrations_refuse_them():
