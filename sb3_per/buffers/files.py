@@ -24,7 +24,7 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.save_util import load_from_pkl
 
 from sb3_per._utils import require_number
-from sb3_per.options import LARGEST_TD_ERROR
+from sb3_per.options import LARGEST_TD_ERROR, SMALLEST
 from sb3_per.prioritization.sum_tree import FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def checked_entries(stored: Mapping[str, Any], n_slots: int) -> tuple[IntArray, 
     if len(np.unique(slots)) < len(slots):
         raise ValueError(f"stored slots must be distinct, got {slots}")
     highest = 2 * LARGEST_TD_ERROR
-    require_number("stored largest", largest, 0, highest)
+    require_number("stored largest", largest, SMALLEST, highest)
     if not ((values > 0) & (values <= highest)).all():
         raise ValueError(f"stored values must lie between 0 and {highest}, got {values}")
     return slots, values, float(largest)
