@@ -276,6 +276,7 @@ def test_search_keeps_options_that_are_not_searched(study):
         {"alpha": 0.3, "beta": 0.5},
         {"uniform_share": 0.1, "weight_normalization": "mean"},
         {**PAPER, "td_error_clip": "loss"},
+        {"prioritization": "lap", "prioritization_kwargs": {"threshold": 1.0}},
     ],
 )
 def test_search_keeps_options_that_the_yaml_file_fixes(fixed, study):
@@ -286,19 +287,9 @@ def test_search_keeps_options_that_the_yaml_file_fixes(fixed, study):
         assert arguments == stored
         options = arguments["replay_buffer_kwargs"]
         assert options.items() >= fixed.items()
-        assert options.keys() >= {"alpha", "beta", "uniform_share"}
+        assert options.keys() >= {"alpha", "uniform_share"}
+        assert ("beta" in options) == (options.get("prioritization") != "lap")
         PERDQN("MlpPolicy", "CartPole-v1", device="cpu", **{**arguments, "buffer_size": 3000})
-
-
-def test_search_keeps_another_prioritization_and_its_options(study):
-    kept = {"prioritization": "lap", "prioritization_kwargs": {"threshold": 1.0}}
-
-    arguments, stored = search(study, "per_dqn", kept)
-
-    assert arguments == stored
-    assert arguments["replay_buffer_kwargs"].items() >= kept.items()
-    assert not {"eps", "beta"} & arguments["replay_buffer_kwargs"].keys()
-    PERDQN("MlpPolicy", "CartPole-v1", buffer_size=100, device="cpu", **arguments)
 
 
 def test_search_samples_the_options_of_hindsight_replay(study):
@@ -351,24 +342,6 @@ def test_search_keeps_the_policy_of_each_file(name, tmp_path, monkeypatch):
     assert trained[-1]["policy_kwargs"].items() >= kept.items()
     assert type(model) is kind
     model.env.close()
-
-
-def test_continued_run_keeps_its_priorities(tmp_path):
-    first = experiment(tmp_path, "CartPole-v1", n_timesteps=600, save_replay_buffer=True)
-    model, _ = trained(first)
-    first.save_trained_model(model)
-    saved = model.replay_buffer
-
-    agent = str(Path(first.save_path, "CartPole-v1.zip"))
-    continued, _ = experiment(tmp_path, "CartPole-v1", trained_agent=agent).setup_experiment()
-
-    buffer, slots = continued.replay_buffer, range(len(saved))
-    assert len(buffer) == len(saved) >= 600
-    probabilities = buffer.probabilities(slots)
-    assert len(set(probabilities)) > 100
-    assert (probabilities == saved.probabilities(slots)).all()
-    assert (buffer.sample(32).slots == saved.sample(32).slots).all()
-    continued.env.close()
 
 
 def test_rainbows_search_chooses_its_support(study):

@@ -7,15 +7,12 @@ import subprocess
 import sys
 import warnings
 
-import numpy as np
 import pytest
 from goal_line import Line
-from gymnasium import spaces
-from models import ALL, PAIRS, SQUARED, Betas, Point, for_kinds, logged, make
+from models import ALL, PAIRS, SQUARED, Betas, Point, for_kinds, make
 from stable_baselines3 import DQN, SAC
-from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.buffers import NStepReplayBuffer, ReplayBuffer
 from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.vec_env import VecFrameStack
 from stable_baselines3.her import HerReplayBuffer
 
 from sb3_per import (
@@ -142,16 +139,6 @@ class NamedSAC(SAC):
         self.name = name
 
 
-class AlphaSAC(SAC):
-    def __init__(self, *args, alpha, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.name = alpha
-
-
-class PERAlphaSAC(PrioritizedCriticAlgorithm, AlphaSAC):
-    pass
-
-
 class NamedPERSAC(PERSAC, NamedSAC):
     pass
 
@@ -162,7 +149,6 @@ class PERNamedSAC(PrioritizedCriticAlgorithm, NamedSAC):
 
 def test_subclass_may_name_its_own_argument_as_an_option():
     assert make(OwnAlpha, alpha=0.2).replay_buffer.alpha == 0.2
-    assert make(PERAlphaSAC, alpha=0.2).name == 0.2
     with pytest.raises(ValueError, match="no argument 'beta'"):
         make(OwnAlpha, alpha=0.2, beta=0.5)
 
@@ -186,6 +172,11 @@ Foreign = type("PrioritizedReplayBuffer", (ReplayBuffer,), {})
         ({"replay_buffer_class": HerReplayBuffer}, "without goals"),
         ({"replay_buffer_class": PrioritizedDictReplayBuffer}, "PrioritizedReplayBuffer"),
         ({"replay_buffer_class": Foreign}, r"must be sb3_per\.PrioritizedReplayBuffer"),
+        ({"replay_buffer_class": ReplayBuffer}, "replay_buffer_class must .*ReplayBuffer"),
+        (
+            {"replay_buffer_class": NStepReplayBuffer},
+            "replay_buffer_class must .*NStepReplayBuffer",
+        ),
         ({"options": "PAPER"}, "replay_buffer_kwargs must be a dict .*, got 'PAPER'"),
     ],
 )
@@ -211,32 +202,6 @@ def test_buffer_class_is_ours_or_the_users(named, expected):
     env, policy = (Line(), "MultiInputPolicy") if has_dict else (Point(True), "MlpPolicy")
 
     assert type(make(PERDQN, env, policy, replay_buffer_class=named).replay_buffer) is expected
-
-
-def test_n_steps_and_gamma_reach_the_buffer(recwarn):
-    model = make(n_steps=3, gamma=0.95).learn(60)
-
-    discounts = {*model.replay_buffer.sample(64).discounts.flatten().tolist()}
-    assert sorted(discounts, reverse=True) == pytest.approx([0.95, 0.95**2, 0.95**3])
-    assert model.n_steps == 3
-    assert not recwarn.list
-
-
-@pytest.mark.parametrize(
-    ("shape", "policy", "is_first"),
-    [
-        ((3,), "MlpPolicy", False),
-        ((36, 36, 1), "CnnPolicy", True),  # SB3 transposes it
-        ((1, 36, 36), "CnnPolicy", True),
-    ],
-)
-def test_axis_of_stacked_frames_reaches_the_buffer(shape, policy, is_first):
-    """The first rows need not tell the axis, but ``VecFrameStack`` knows it."""
-    space = spaces.Box(0, 255, shape, np.uint8)
-    env = VecFrameStack(make_vec_env(lambda: Point(True, space)), 3)
-
-    assert make(PERDQN, env, policy, options={"n_stack": 3}).replay_buffer.frames_first is is_first
-    assert make(PERDQN, env, policy, options={"n_stack": 1}).replay_buffer.frames_first is None
 
 
 # Defaults
@@ -309,24 +274,6 @@ def test_changed_paper_settings_leave_the_defaults_alone(monkeypatch):
 # Beta
 
 
-@pytest.mark.parametrize(
-    ("beta", "expected"),
-    [
-        ((0.5, 1.0), {100: 0.625, 200: 0.75, 400: 1.0}),
-        ((0.5, 1.0, 200), {100: 0.75, 200: 1.0, 400: 1.0}),
-        (lambda remaining: 1 - remaining**2, {100: 1 - 0.75**2, 200: 0.75, 400: 1.0}),
-    ],
-    ids=["pair", "200 steps", "function"],
-)
-def test_beta_follows_its_schedule(beta, expected):
-    callback = Betas()
-    model = make(options={"beta": beta}).learn(400, callback=callback)
-
-    betas = {**callback.betas, 400: model.replay_buffer.beta}
-    assert {n_steps: betas[n_steps] for n_steps in expected} == pytest.approx(expected)
-    assert logged(model)["train/beta"] == model.replay_buffer.beta
-
-
 @ALL
 def test_beta_rises_in_every_algorithm(kind):
     assert make(kind, options={"beta": (0.1, 0.7)}).learn(40).replay_buffer.beta == 0.7
@@ -366,15 +313,6 @@ def test_beta_function_sees_no_progress_beyond_the_end():
 
     assert model.num_timesteps > 100
     assert min(seen) == 0
-
-
-def test_beta_over_a_number_of_steps_continues_after_loading(tmp_path):
-    make(options={"beta": (0.0, 1.0, 200)}).learn(100).save(tmp_path / "model")
-    loaded = PERDQN.load(tmp_path / "model", env=Point(True))
-
-    loaded.learn(60, reset_num_timesteps=False)
-
-    assert loaded.replay_buffer.beta == pytest.approx(160 / 200)
 
 
 # sb3-contrib is an extra

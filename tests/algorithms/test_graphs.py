@@ -1,4 +1,4 @@
-"""Gradient steps and actions as CUDA graphs, with a recorder that needs no GPU."""
+"""Gradient steps and actions as CUDA graphs: on a GPU, and with a recorder that needs none."""
 
 import copy
 import gc
@@ -26,7 +26,7 @@ from graph_cases import (
     with_new_memory,
 )
 from models import Still, all_equal, make, parameters
-from recorder import OperatorRecorder
+from recorder import CountingRecorder, OperatorRecorder
 from stable_baselines3 import DQN
 from stable_baselines3.common.save_util import load_from_zip_file
 
@@ -41,25 +41,31 @@ from sb3_per import (
 from sb3_per.algorithms import graphs
 from sb3_per.algorithms.graphs import CudaRecorder, RecordedStep
 
+GPU = [pytest.mark.gpu, pytest.mark.skipif(not th.cuda.is_available(), reason="needs a GPU")]
+ON_CPU = pytest.mark.parametrize("recorder", ["cpu"], indirect=True)
 
-@pytest.fixture
-def recorder(monkeypatch):
-    """What records on a CPU in place of CUDA."""
-    monkeypatch.setattr(graphs, "RECORDER", OperatorRecorder())
-    return graphs.RECORDER
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=GPU)])
+def recorder(request, monkeypatch):
+    """CUDA's recorder, or what records on a CPU in its place."""
+    found = {"cpu": OperatorRecorder, "cuda": CountingRecorder}[request.param]()
+    monkeypatch.setattr(graphs, "RECORDER", found)
+    # cuDNN may otherwise add gradients in another order each time.
+    monkeypatch.setattr(th.backends.cudnn, "deterministic", True)
+    return found
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_recorded_steps_equal_eager_steps(case, recorder):
-    recorded, eager = both(**CASES[case])
+    recorded, eager = both(device=recorder.device, **CASES[case])
 
     assert recorder.n_replayed > 200
     assert all_equal(recorded, eager)
 
 
-def test_a_training_that_is_long(recorder):
+def test_long_training_equals_eager_steps(recorder):
     case = {"learning_rate": lambda left: 1e-2 * left, "target_update_interval": 50}
-    recorded, eager = both(parts=(520, 500), **case)
+    recorded, eager = both(parts=(520, 500), device=recorder.device, **case)
 
     assert recorder.n_recorded == 3  # gradients, the optimizer's step, actions
     assert all_equal(recorded, eager)
@@ -73,7 +79,8 @@ def test_steps_are_recorded_again_after(change, recorder):
         CHANGES[change](model)
         seen.append(recorder.n_recorded)
 
-    recorded, eager = both(between=between, env=lambda: vector_env(2), parts=(100, 100))
+    options = {"env": lambda: vector_env(2), "parts": (100, 100), "device": recorder.device}
+    recorded, eager = both(between=between, **options)
 
     assert recorder.n_recorded >= seen[0] + 2
     assert all_equal(recorded, eager)
@@ -81,7 +88,8 @@ def test_steps_are_recorded_again_after(change, recorder):
 
 @pytest.mark.parametrize("reason", OBSTACLES)
 def test_steps_are_eager_where_they_cannot_be_recorded(reason, recorder, capsys):
-    recorded, eager = both(policy_kwargs=OBSTACLES[reason], verbose=1)
+    options = {"policy_kwargs": OBSTACLES[reason], "device": recorder.device}
+    recorded, eager = both(verbose=1, **options)
 
     assert recorder.n_recorded == (1 if reason in ("RMSprop", "fused") else 0)  # actions
     assert all_equal(recorded, eager)
@@ -89,9 +97,10 @@ def test_steps_are_eager_where_they_cannot_be_recorded(reason, recorder, capsys)
     assert len(lines) == 1
     assert reason in lines[0]
     with pytest.raises(ValueError, match=f"cuda_graphs=True .*{reason}"):
-        make(policy_kwargs=OBSTACLES[reason], cuda_graphs=True).learn(50)
+        make(cuda_graphs=True, **options).learn(50)
 
 
+@ON_CPU
 def test_steps_are_eager_after_a_recording_that_failed(recorder, monkeypatch):
     """CUDA refuses something that nobody could have known."""
     record, calls = recorder.record, []
@@ -132,26 +141,26 @@ def test_notice_of_the_debug_mode_is_no_wait(monkeypatch):
 
 
 def test_autocast_is_eager(recorder):
-    model = make()
-    with th.autocast("cpu"):
+    model = make(device=recorder.device)
+    with th.autocast(recorder.device, th.bfloat16):
         model.learn(100)
 
     assert recorder.n_recorded == 0
 
 
 def test_overridden_loss_is_recorded_only_if_wanted(recorder):
-    recorded, eager = both(between=own_loss, parts=(0, 100))
+    recorded, eager = both(between=own_loss, parts=(0, 100), device=recorder.device)
     assert recorder.n_recorded == 1  # the choice of actions
     assert all_equal(recorded, eager)
 
-    model = make(env=vector_env(), cuda_graphs=True)
+    model = make(env=vector_env(), cuda_graphs=True, device=recorder.device)
     own_loss(model)
     assert all_equal(state_of(model.learn(100)), eager)
     assert recorder.n_recorded == 4
 
 
 def test_td_errors_that_are_not_finite_raise_before_the_step(recorder):
-    model = make(env=vector_env()).learn(60)
+    model = make(env=vector_env(), device=recorder.device).learn(60)
     before, replayed = parameters(model), recorder.n_replayed
     model.replay_buffer.rewards[:] = np.inf
 
@@ -163,6 +172,7 @@ def test_td_errors_that_are_not_finite_raise_before_the_step(recorder):
     assert model.replay_buffer.device == model.device
 
 
+@ON_CPU
 @pytest.mark.parametrize("case", ["two envs", "frames", "Dict", "images"])
 def test_observations_are_gathered_where_the_gpu_copies_from(case, recorder, monkeypatch):
     arguments = dict(CASES[case])
@@ -181,6 +191,7 @@ def test_observations_are_gathered_where_the_gpu_copies_from(case, recorder, mon
     assert model.replay_buffer.new_array is None
 
 
+@ON_CPU
 def test_batches_come_from_the_host(recorder):
     model = make(env=vector_env())
     model.add_demonstrations(collect(model, vector_env(), 30))
@@ -192,6 +203,7 @@ def test_batches_come_from_the_host(recorder):
     assert model.replay_buffer.device.type == "meta"
 
 
+@ON_CPU
 def test_batches_of_other_buffers_stay_on_their_device(recorder):
     class Own(PrioritizedReplayBuffer):
         def sample(self, *args, **kwargs):
@@ -214,7 +226,7 @@ def test_batches_of_other_buffers_stay_on_their_device(recorder):
 
 @pytest.mark.parametrize("kind", [PERDQN, Rainbow])
 def test_files_hold_nothing_of_graphs(kind, recorder, tmp_path, monkeypatch):
-    model = make(kind, vector_env(), cuda_graphs=False).learn(60)
+    model = make(kind, vector_env(), cuda_graphs=False, device=recorder.device).learn(60)
     model.cuda_graphs = None
     model.learn(60)
     model.save(tmp_path / "model")
@@ -223,16 +235,19 @@ def test_files_hold_nothing_of_graphs(kind, recorder, tmp_path, monkeypatch):
         assert not isinstance(value, th.Tensor), name
     assert not model.policy.optimizer.param_groups[0]["capturable"]
     assert "_graphs" not in load_from_zip_file(tmp_path / "model")[0]
-    monkeypatch.undo()  # a machine without a GPU
-    loaded = kind.load(tmp_path / "model", env=model.get_env())
-    assert all_equal(parameters(loaded), parameters(model))
-    loaded.learn(60)
-    if kind is PERDQN:
-        DQN.load(tmp_path / "model", env=model.get_env()).learn(200)
+    monkeypatch.undo()
+    for device in sorted({"cpu", recorder.device}):
+        options = {"env": model.get_env(), "device": device}
+        loaded = kind.load(tmp_path / "model", **options)
+        assert all_equal(*([x.cpu() for x in parameters(one)] for one in (loaded, model)))
+        assert (loaded.learn(60)._graphs._step is not None) == (device == "cuda")
+        if kind is PERDQN:
+            DQN.load(tmp_path / "model", **options).learn(200)
 
 
+@ON_CPU
 @pytest.mark.parametrize("cuda_graphs", [None, True, False])
-def test_the_choice_is_stored(cuda_graphs, recorder, tmp_path):
+def test_cuda_graphs_argument_is_stored(cuda_graphs, recorder, tmp_path, monkeypatch):
     model = make(env=vector_env(), cuda_graphs=cuda_graphs).learn(60)
     model.save(tmp_path / "model")
     save_checkpoint(model, tmp_path / "run.ckpt")
@@ -241,6 +256,8 @@ def test_the_choice_is_stored(cuda_graphs, recorder, tmp_path):
     assert loaded.cuda_graphs is cuda_graphs
     assert load_checkpoint(tmp_path / "run.ckpt", model.get_env()).cuda_graphs is cuda_graphs
     assert PERDQN.load(tmp_path / "model", cuda_graphs=False).cuda_graphs is False
+    monkeypatch.undo()  # the choice does not stop a machine without a GPU
+    PERDQN.load(tmp_path / "model", env=model.get_env()).learn(60)
 
 
 def test_graphs_need_a_gpu():
@@ -250,22 +267,16 @@ def test_graphs_need_a_gpu():
         make(cuda_graphs="yes")
 
 
-def test_a_choice_of_graphs_does_not_stop_a_cpu(recorder, tmp_path, monkeypatch):
-    make(env=vector_env(), cuda_graphs=True).learn(60).save(tmp_path / "model")
-    monkeypatch.undo()
-
-    PERDQN.load(tmp_path / "model", env=vector_env()).learn(60)
-
-
 @pytest.mark.parametrize("kind", [PERDQN, Rainbow])
 def test_resumed_run_equals_an_uninterrupted_one(kind, recorder, tmp_path):
     """Both continue from a checkpoint; recording must not touch moments and generators."""
-    model = make(kind, vector_env(kind=Still)).learn(63)  # to the end of an episode
+    device = recorder.device
+    model = make(kind, vector_env(kind=Still), device=device).learn(63)  # to an episode's end
     save_checkpoint(model, tmp_path / "run.ckpt")
     states = [state_of(model.learn(100, reset_num_timesteps=False))]
     for cuda_graphs in (None, False):
         env = vector_env(kind=Still)
-        resumed = load_checkpoint(tmp_path / "run.ckpt", env, cuda_graphs=cuda_graphs)
+        resumed = load_checkpoint(tmp_path / "run.ckpt", env, device, cuda_graphs=cuda_graphs)
         resumed.learn(100, reset_num_timesteps=False)
         states.append(state_of(resumed))
 
@@ -275,7 +286,7 @@ def test_resumed_run_equals_an_uninterrupted_one(kind, recorder, tmp_path):
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])
 def test_copies_record_their_own(copied, recorder):
-    model = make(env=vector_env()).learn(60)
+    model = make(env=vector_env(), device=recorder.device).learn(60)
     other, before = copied(model), parameters(model)
     n_recorded = recorder.n_recorded
     other.train(5, 8)
@@ -287,6 +298,7 @@ def test_copies_record_their_own(copied, recorder):
     assert recorder.n_recorded == n_recorded + 2
 
 
+@ON_CPU
 def test_graphs_end_with_their_model(recorder):
     model = make(env=vector_env(2)).learn(100)
     ends = [weakref.ref(model._graphs._step), *map(weakref.ref, model._graphs._acting.values())]
@@ -304,7 +316,7 @@ def test_graphs_end_with_their_model(recorder):
 @pytest.mark.parametrize("kind", [PERDQN, Rainbow])
 def test_recorded_actions_equal_those_of_the_policy(kind, space, recorder, monkeypatch):
     policy = "CnnPolicy" if space is IMAGE else "MultiInputPolicy" if space is DICT else "MlpPolicy"
-    model = make(kind, vector_env(space=space), policy)
+    model = make(kind, vector_env(space=space), policy, device=recorder.device)
     model.exploration_rate = 0.3
     actions = []
     for records in (True, False):
@@ -329,6 +341,7 @@ def test_recorded_actions_equal_those_of_the_policy(kind, space, recorder, monke
         np.testing.assert_array_equal(left, right)
 
 
+@ON_CPU
 def test_recorded_actions_follow_the_network(recorder):
     network = {"features_extractor_class": Normed}  # it differs while it is trained
     model = make(env=vector_env(), policy_kwargs=network).learn(60)
@@ -353,6 +366,7 @@ def test_recorded_actions_follow_the_network(recorder):
     check()
 
 
+@ON_CPU
 def test_few_shapes_of_observations_have_a_graph(recorder):
     model = make(env=vector_env())
     for _ in range(2 * graphs.N_SEEN):
@@ -362,6 +376,7 @@ def test_few_shapes_of_observations_have_a_graph(recorder):
     assert recorder.n_recorded == graphs.N_ACTING
 
 
+@ON_CPU
 def test_transposed_images_are_left_to_sb3(recorder):
     model = make(env=vector_env(space=IMAGE), policy="CnnPolicy")
     observations = observations_of(IMAGE, 2)

@@ -2,7 +2,6 @@
 
 import inspect
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch as th
@@ -21,7 +20,6 @@ from models import (
     parameters,
     ready,
 )
-from stable_baselines3 import DQN, SAC
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.noise import NormalActionNoise
 
@@ -135,16 +133,6 @@ def test_seed_decides_the_run():
     assert all_equal(after(3, 0), after(3, 1))
     assert not all_equal(after(3, 0), after(4, 0))
     assert all_equal(after(3, 0, is_set_later=True), after(3, 1, is_set_later=True))
-
-
-@pytest.mark.parametrize("kind", [DQN, SAC])
-def test_sb3_algorithm_with_the_buffer_warns_once(kind):
-    env = Point(True) if kind is DQN else gym.make("Pendulum-v1")
-
-    with pytest.warns(UserWarning, match="algorithm of sb3_per") as caught:
-        make(kind, env, replay_buffer_class=PrioritizedReplayBuffer).learn(60)
-
-    assert len(caught) == 1
 
 
 class WithoutWeights(PrioritizedReplayBuffer):

@@ -182,22 +182,13 @@ def test_model_scales_actions_of_the_environment():
         PERSAC("MlpPolicy", env, buffer_size=20, device="cpu").add_demonstrations(one_action)
 
 
-def test_model_transposes_images_as_sb3_does():
+@pytest.mark.parametrize("are_transposed", [False, True])
+def test_model_transposes_images_as_sb3_does(are_transposed):
     env = Counter(shape=(36, 40, 3))
     model = PERDQN("CnnPolicy", env, buffer_size=20, device="cpu")
+    acting = (model, model.get_env()) if are_transposed else (Constant(0), env)
 
-    model.add_demonstrations(collect(Constant(0), env, 3))
-
-    assert np.array_equal(
-        model.replay_buffer.demonstrations.observations[0, 0], env.first.transpose(2, 0, 1)
-    )
-
-
-def test_model_takes_images_that_its_environment_has_transposed():
-    env = Counter(shape=(36, 40, 3))
-    model = PERDQN("CnnPolicy", env, buffer_size=20, device="cpu")
-
-    model.add_demonstrations(collect(model, model.get_env(), 3))
+    model.add_demonstrations(collect(*acting, 3))
 
     assert np.array_equal(
         model.replay_buffer.demonstrations.observations[0, 0], env.first.transpose(2, 0, 1)

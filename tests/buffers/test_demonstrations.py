@@ -19,8 +19,6 @@ from sb3_per import (
     save_buffer,
 )
 
-GAMMA = 0.9
-
 
 def observation_of(space, steps):
     parts = [observation(space, step, 1) for step in steps]
@@ -91,28 +89,6 @@ def test_cleared_buffer_keeps_its_demonstrations():
     buffer.pos = 0
 
     assert set(buffer.sample(50).slots) == {12, 13, 14, 15}
-
-
-def n_step_transition(steps, i, n_steps=4):
-    """Return the return, the time of the last next observation, done and discount, step by step."""
-    total, steps = 0.0, steps[i : i + n_steps]
-    for n_taken, (reward, next_time, is_done, is_end) in enumerate(steps, start=1):
-        total += GAMMA ** (n_taken - 1) * reward
-        if is_end or n_taken == len(steps):
-            return total, next_time, is_done, GAMMA**n_taken
-    raise AssertionError
-
-
-def test_n_step_returns_of_demonstrations():
-    buffer = fill(make(12, 3, n_steps=4, gamma=GAMMA), 20)
-    buffer.add_demonstrations(demonstrations(8, ends=[2], cuts=[4]))
-
-    shown = [(100 + t, 501 + t, t == 2, t in (2, 4)) for t in range(8)]
-    expected = zip(*[n_step_transition(shown, i) for i in range(8)], strict=True)
-    batch = buffer._get_samples(np.arange(8) + buffer.n_slots)
-    found = (batch.rewards, time_of(batch.next_observations), batch.dones, batch.discounts)
-    for values, expected_values in zip(found, expected, strict=True):
-        np.testing.assert_allclose(values.flatten(), np.array(expected_values, float), rtol=1e-6)
 
 
 def test_demonstrations_in_memory_optimised_storage():

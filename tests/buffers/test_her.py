@@ -24,6 +24,7 @@ from sb3_per import (
     PERTD3,
     PERTQC,
     PrioritizedHerReplayBuffer,
+    Rainbow,
     load_buffer,
     save_buffer,
 )
@@ -292,37 +293,22 @@ def test_hindsight_buffer_has_every_attribute_of_sb3s():
 
 def model(algorithm=PERDQN, n_envs=1, **options):
     """A model whose episodes take 15 steps, unless chance sets twenty bits."""
-    bits = {"n_bits": 20, "max_steps": 15, "continuous": algorithm is not PERDQN}
+    bits = {"n_bits": 20, "max_steps": 15, "continuous": not issubclass(algorithm, PERDQN)}
     fixed = {"learning_starts": 40, "batch_size": 8, "buffer_size": 200, "train_freq": 1}
+    fixed |= {"n_steps": 1}  # Rainbow's default is 3
     fixed |= {"replay_buffer_kwargs": {"n_sampled_goal": 2}, "device": "cpu", "seed": 0}
     fixed |= {"replay_buffer_class": PrioritizedHerReplayBuffer, "policy_kwargs": {"net_arch": [8]}}
     env = make_vec_env(lambda: BitFlippingEnv(**bits), n_envs)
     return algorithm("MultiInputPolicy", env, **{**fixed, **options})
 
 
-@pytest.mark.parametrize("algorithm", [PERDQN, PERSAC, PERTD3, PERTQC])
+@pytest.mark.parametrize("algorithm", [PERDQN, Rainbow, PERSAC, PERTD3, PERTQC])
 def test_algorithms_learn_with_hindsight(algorithm):
     buffer = model(algorithm, 2, replay_buffer_class=HerReplayBuffer).learn(60).replay_buffer
 
     assert type(buffer) is PrioritizedHerReplayBuffer
     assert len({*probabilities_in(buffer, np.array(sorted(sampleable(buffer))))}) > 3
     assert buffer.n_sampled_goal == 2
-
-
-@pytest.mark.parametrize(("truncate", "n_sampleable"), [(False, 30), (True, 50)])
-@pytest.mark.filterwarnings("ignore:The last trajectory")
-def test_model_loads_its_buffer_and_trains_on(tmp_path, truncate, n_sampleable):
-    trained = model(n_envs=2).learn(50)
-    trained.save(tmp_path / "model")
-    trained.save_replay_buffer(tmp_path / "buffer")
-
-    loaded = PERDQN.load(tmp_path / "model", trained.get_env())
-    loaded.load_replay_buffer(tmp_path / "buffer", truncate_last_traj=truncate)
-
-    assert loaded.replay_buffer.env is loaded.get_env()
-    assert loaded.replay_buffer.n_sampleable == n_sampleable
-    loaded.learn(60, reset_num_timesteps=False)
-    assert loaded.replay_buffer.n_sampled_goal == 2
 
 
 def test_buffer_of_another_run_truncates_its_episodes(tmp_path):

@@ -87,11 +87,6 @@ def test_values_of_another_shape_change_nothing(values):
     assert len(buffer) == 8
 
 
-def test_one_key_must_be_in_a_list():
-    with pytest.raises(ValueError, match="must be a list of keys, got 'cost'"):
-        make(info_keys="cost")
-
-
 @pytest.mark.parametrize("value", ["a", None])
 def test_values_that_are_no_numbers_are_refused(value):
     buffer = make(info_keys=["cost"])

@@ -52,6 +52,7 @@ BAD_OPTIONS = [
     ("n_stack", {"n_stack": 0}),
     ("n_stack", {"n_stack": 2, **MEMORY_OPTIMISED}),
     ("PrioritizedDictReplayBuffer", {"space": DICT}),
+    ("info_keys must be a list of keys, got 'cost'", {"info_keys": "cost"}),
 ]
 
 

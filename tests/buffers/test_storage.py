@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-import torch as th
 from builders import BOX, DICT, IMAGE, TWO_ACTIONS, fill
+from checks import assert_same_batch
 from gymnasium import Env, spaces
 from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
@@ -47,15 +47,6 @@ def samples_of_sb3(buffer, slots, env, monkeypatch):
         return buffer._get_samples(rows, env)
 
 
-def assert_same_samples(ours, theirs):
-    for found, other in zip(ours, theirs, strict=True):
-        parts, others = (x if isinstance(x, dict) else {"": x} for x in (found, other))
-        assert parts.keys() == others.keys()
-        for key, part in parts.items():
-            assert part is others[key] is None or th.equal(part, others[key])
-            assert part is None or part.dtype == others[key].dtype
-
-
 @pytest.mark.parametrize("n_rows", [5, 8, 19])
 @pytest.mark.parametrize("is_normalized", [False, True])
 @pytest.mark.parametrize(
@@ -80,7 +71,7 @@ def test_samples_equal_those_of_sb3(space, options, is_normalized, n_rows, monke
 
     samples = ours._get_samples(slots, env)
 
-    assert_same_samples(samples, samples_of_sb3(theirs, slots, env, monkeypatch))
+    assert_same_batch(samples, samples_of_sb3(theirs, slots, env, monkeypatch))
 
 
 @pytest.mark.parametrize("n_rows", [1, 8, 19])
@@ -96,37 +87,8 @@ def test_n_step_returns_equal_those_of_sb3(n_rows, n_steps, is_normalized, monke
 
     samples = ours._get_samples(slots, env)
 
-    assert_same_samples(samples, samples_of_sb3(theirs, slots, env, monkeypatch))
+    assert_same_batch(samples, samples_of_sb3(theirs, slots, env, monkeypatch))
     assert (ours.timeouts == timeouts).all()  # SB3 changes them for a moment
-
-
-@pytest.mark.parametrize(
-    ("kind", "space"), [(PrioritizedReplayBuffer, BOX), (PrioritizedDictReplayBuffer, DICT)]
-)
-def test_three_step_return_by_hand(kind, space):
-    ends = {"done_at": {(4, 0)}}
-    buffer = make(8, size=20, kind=kind, space=space, n_steps=3, gamma=0.5, ends=ends)
-
-    samples = buffer._get_samples(np.array([0, 3, 7]))
-
-    # Rewards equal steps: 0 + 1/2 + 2/4; 3 + 4/2 up to the end at 4; 7 alone at the write head.
-    assert samples.rewards.flatten().tolist() == [1.0, 5.0, 7.0]
-    assert samples.discounts.flatten().tolist() == [1 / 8, 1 / 4, 1 / 2]
-    assert samples.dones.flatten().tolist() == [0.0, 1.0, 0.0]
-    then = samples.next_observations
-    assert (then["vector"] if space is DICT else then)[:, 0].tolist() == [3.0, 5.0, 8.0]
-
-
-def test_end_episodes_truncates_running_episodes():
-    buffer = make(4, size=24, n_envs=2, n_steps=3, gamma=0.5, ends={"done_at": {(3, 1)}})
-
-    buffer.end_episodes()
-    samples = fill(buffer, 2, first=10)._get_samples(np.array([4, 6, 5, 7]))
-
-    # Steps 2 and 3 of the first environment, then of the second; 10 is another episode's.
-    np.testing.assert_allclose(samples.rewards.flatten(), [3.5, 3.0, 3.65, 3.1], rtol=1e-6)
-    assert samples.dones.flatten().tolist() == [0, 0, 1, 1]
-    assert samples.next_observations[:, 0].tolist() == [4, 4, 4, 4]
 
 
 def test_end_episodes_marks_only_stored_rows():

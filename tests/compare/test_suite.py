@@ -99,37 +99,32 @@ def test_saved_suite_is_the_same_without_rl_zoo(tmp_path, monkeypatch):
     assert load(file) == before
 
 
+SCALED = {"dqn": {"algorithm": "dqn", "scale": {"gamma": 0.5}}}
+BOTH = {name: values()["environments"][ENVIRONMENT] for name in ("A-v0", "B-v0")}
+
+
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("wrong", "message"),
     [
-        ({"sedes": 3}, "sedes\n  Extra inputs are not permitted"),
-        ({"baseline": "none"}, "there is no variant none"),
-        ({"contrasts": {"x": {"variant": "per", "over": "dnq"}}}, "there is no variant dnq"),
-        ({"variants": {"../dqn": {"algorithm": "dqn"}}}, "should match pattern"),
+        (values(sedes=3), "sedes\n  Extra inputs are not permitted"),
+        (values(baseline="none"), "there is no variant none"),
+        (values(contrasts={"x": {"variant": "per", "over": "dnq"}}), "there is no variant dnq"),
+        (values(variants={"../dqn": {"algorithm": "dqn"}}), "should match pattern"),
+        (values(variants=SCALED), "scale needs a number"),
+        (values(environments=BOTH), "several environments need a score"),
+        (of_environment(steps=100), "evaluation.every must divide steps"),
+        (of_environment(score={"random": 1.0, "solved": 1.0}), "solved must be above random"),
+        (of_environment(rl_zoo_section="NoSuchTask"), "must be in dqn.yml"),
         (
-            {"variants": {"dqn": {"algorithm": "dqn", "scale": {"gamma": 0.5}}}},
-            "scale needs a number",
+            of_environment(hyperparameters={"policy": "MlpPolicy", "n_envs": 4}),
+            "n_envs must divide",
         ),
+        (of_environment(budget="10 minutes"), "a time must be like 90s, 10m or 2h"),
     ],
 )
-def test_wrong_suites_are_refused(changes, message):
+def test_wrong_suites_are_refused(wrong, message):
     with pytest.raises(ValidationError, match=message):
-        suite(**changes)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"steps": 100}, "evaluation.every must divide steps"),
-        ({"score": {"random": 1.0, "solved": 1.0}}, "solved must be above random"),
-        ({"rl_zoo_section": "NoSuchTask"}, "must be in dqn.yml"),
-        ({"hyperparameters": {"policy": "MlpPolicy", "n_envs": 4}}, "n_envs must divide"),
-        ({"budget": "10 minutes"}, "a time must be like 90s, 10m or 2h"),
-    ],
-)
-def test_wrong_environments_are_refused(changes, message):
-    with pytest.raises(ValidationError, match=message):
-        Suite.model_validate(of_environment(**changes))
+        Suite.model_validate(wrong)
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("10m", 600), ("2h", 7200), (5, 5)])
@@ -137,13 +132,6 @@ def test_budget_is_a_time(text, seconds):
     (environment,) = Suite.model_validate(of_environment(budget=text)).environments.values()
 
     assert environment.budget == seconds
-
-
-def test_several_environments_need_scores():
-    both = {name: values()["environments"][ENVIRONMENT] for name in ("A-v0", "B-v0")}
-
-    with pytest.raises(ValidationError, match="several environments need a score"):
-        suite(environments=both)
 
 
 def test_from_options_takes_rl_zoos_settings_of_the_base():

@@ -57,7 +57,7 @@ models = [
 ]
 """
 
-TRAIN = "[model.learn(100) for model in models]"
+TRAIN = "[model.learn(100) for model in models]; models[0].replay_buffer.sample(4, beta=1)"
 
 
 def run(code, cwd=None, **variables):
@@ -98,8 +98,3 @@ def test_importing_the_package_compiles_nothing():
 
 def test_nothing_is_compiled_after_construction():
     run(MAKE_MODELS + REFUSE_TO_COMPILE + TRAIN)
-
-
-def test_whole_number_for_beta_compiles_nothing():
-    use = "buffer.sample(4); first = buffer.sample(4, beta=1)"
-    run(USE_ALL_KERNELS + REFUSE_TO_COMPILE + use)

@@ -21,20 +21,6 @@ def test_probabilities_are_those_of_the_formula(steps, alpha, eps, clip, initial
     check_same(fast, NaiveProportional(20, alpha, eps, clip, initial, new_priority), steps)
 
 
-@pytest.mark.parametrize(
-    ("new_priority", "expected"), [("max_seen", 10 / (3 + 2 + 10)), ("max_stored", 3 / (3 + 2 + 3))]
-)
-def test_only_max_seen_remembers_a_priority_that_is_gone(new_priority, expected):
-    proportional = Proportional(3, alpha=1.0, eps=1.0, new_priority=new_priority)
-    proportional.insert(np.array([0, 1]))
-    proportional.update(np.array([0, 1]), np.array([9.0, 1.0]))
-    proportional.update(np.array([0]), np.array([2.0]))
-
-    proportional.insert(np.array([2]))
-
-    assert proportional.probabilities(np.array([2])) == [expected]
-
-
 @pytest.mark.parametrize("threshold", [0.5, 1.0])
 def test_lap_has_the_papers_probabilities(threshold):
     td_errors = np.array([-0.1, 0.7, 1.0, -8.0, 0.0])

@@ -25,33 +25,6 @@ def test_probabilities_are_those_of_a_sort(steps, alpha, initial, new_priority):
     check_same(fast, NaiveRanks(70, alpha, initial, new_priority), steps)
 
 
-def test_ranks_are_those_worked_out_by_hand():
-    rank_based = ranked([0.1, -5.0, 3.0], alpha=1.0)
-
-    probabilities = rank_based.probabilities(np.arange(3))
-    np.testing.assert_allclose(probabilities, np.array([1 / 3, 1, 1 / 2]) / (1 + 1 / 2 + 1 / 3))
-    rank_based.remove(np.array([1]))
-    np.testing.assert_allclose(rank_based.probabilities(np.arange(3)), [1 / 3, 0, 2 / 3])
-
-
-@pytest.mark.parametrize("n_slots", [1000, 2**17])
-def test_ranks_stay_exact_while_priorities_change(n_slots):
-    """The sampled distribution drifts in implementations that sort from time to time."""
-    random = np.random.default_rng(0)
-    td_errors = random.exponential(size=n_slots)
-    rank_based = ranked(td_errors, alpha=0.7)
-
-    for _ in range(600):
-        slots = random.permutation(n_slots)[:32]
-        td_errors[slots] = random.exponential(size=32)
-        rank_based.update(slots, td_errors[slots])
-
-    expected = np.empty(n_slots)
-    expected[np.argsort(-td_errors)] = np.arange(1, n_slots + 1) ** -0.7
-    probabilities = rank_based.probabilities(np.arange(n_slots))
-    np.testing.assert_allclose(probabilities, expected / expected.sum(), rtol=1e-9)
-
-
 def test_interrupted_insertion_is_completed_by_the_next_one(monkeypatch):
     rank_based = ranked([0.1, -5.0, 3.0, 0.5])
     rank_based.remove(np.array([3]))

@@ -45,19 +45,6 @@ def test_slots_are_sampled_as_often_as_the_mixture_says(prioritization, stratifi
     assert counts[[0, 7, 14]].sum() == 0
 
 
-@MIXTURES
-def test_weights_never_exceed_one_over_the_uniform_share(prioritization, stratified, share):
-    options = {"alpha": 1.0, "stratified": stratified, "weight_normalization": "none"}
-    sampler = make(prioritization, uniform_share=share, **options)
-    by_priority = sampler.prioritization.probabilities(np.arange(N))
-
-    largest = max(sampler.sample(8, beta=1.0).weights.max() for _ in range(500))
-
-    assert largest <= (1 + 1e-6) / share
-    # Without the share, some weights are larger.
-    assert 1 / (37 * by_priority[by_priority > 0].min()) > 1 / share
-
-
 @pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
 @pytest.mark.parametrize("normalization", ["batch", "buffer", "mean", "none"])
 @pytest.mark.parametrize("batch_size", [1, 8])  # of 1: either part of the mixture may be empty
@@ -115,16 +102,6 @@ def test_uniform_samples_reach_exactly_what_is_present(changes, stratified):
     assert sampler.n_sampleable == len(expected)
     if expected:
         assert set(sampler.sample(1000, beta=0.0).slots.tolist()) == expected
-
-
-def test_cleared_mixture_starts_again():
-    sampler = make(uniform_share=0.5)
-
-    sampler.clear()
-    sampler.insert(np.arange(2))
-
-    assert sampler.n_sampleable == 2
-    assert set(sampler.sample(100, beta=0.0).slots) == {0, 1}
 
 
 def sampler_of(weights, **options):

@@ -1,7 +1,6 @@
 """The sum tree against a list of weights, and samples from it without replacement."""
 
 import itertools
-import math
 import pickle
 
 import numpy as np
@@ -82,36 +81,9 @@ def test_leaf_of_weight_zero_is_never_found(n_leaves):
     assert (weights[found] > 0).all()
 
 
-def test_sums_do_not_drift_in_a_million_writes():
-    random = np.random.default_rng(0)
-    tree = SumTree(3000)
-    for _ in range(1000):
-        tree.set(random.integers(3000, size=1000), 10.0 ** random.uniform(-6, 6, 1000))
+def test_pickled_tree_stays_on_its_cache_lines():
+    restored = pickle.loads(pickle.dumps(tree_of(np.arange(5000))))
 
-    assert tree.total == pytest.approx(math.fsum(tree.leaf_masses), rel=1e-14)
-    tree.set(np.arange(3000), np.zeros(1))  # one weight for all
-    assert not tree.nodes.any()
-
-
-def test_clearing_forgets_weights_and_extremes():
-    tree = tree_of(np.arange(100))
-    tree.track()
-
-    tree.clear()
-
-    assert (tree.total, tree.largest(), tree.smallest()) == (0, 0, np.inf)
-
-
-def test_pickled_tree_continues_on_its_cache_lines():
-    tree = tree_of(np.arange(5000))
-    tree.track()
-
-    restored = pickle.loads(pickle.dumps(tree))
-    restored.set(np.array([1]), np.array([6000.0]))
-
-    assert restored.total == tree.total + 5999
-    assert restored.largest() == 6000
-    assert restored.find(np.array([0.0, 6000.0])).tolist() == [1, 2]
     assert restored.nodes.ctypes.data % 64 == 0
 
 

@@ -69,6 +69,7 @@ def assert_same_batch(left, right):
         assert parts.keys() == others.keys()
         for key, part in parts.items():
             assert part is others[key] is None or np.array_equal(part, others[key])
+            assert part is None or part.dtype == others[key].dtype
 
 
 def assert_same_buffer(left, right):

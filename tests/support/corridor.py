@@ -4,9 +4,7 @@ from typing import ClassVar
 
 import gymnasium as gym
 import numpy as np
-import torch as th
 from gymnasium import spaces
-from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 
 from sb3_per import PERDQN
 
@@ -36,17 +34,6 @@ class DictCorridor(Corridor):
 
     def observation(self):
         return {"both": super().observation()}
-
-
-class WithDropout(BaseFeaturesExtractor):
-    """Takes random numbers from torch in each gradient step."""
-
-    def __init__(self, observation_space):
-        super().__init__(observation_space, features_dim=8)
-        self.layers = th.nn.Sequential(th.nn.Linear(2, 8), th.nn.Dropout(0.3))
-
-    def forward(self, observations):
-        return self.layers(observations)
 
 
 class NotingPERDQN(PERDQN):

@@ -1,5 +1,5 @@
 """
-A CUDA graph's double on a CPU: it records operators and repeats them on the same memory.
+Recorders that count. The CPU's is a CUDA graph's double: it repeats operators on the same memory.
 
 Like a CUDA graph, it repeats what torch computed, not what Python did: numbers, branches and
 addresses are those of the recording. Recording itself changes nothing, and ``.item()`` fails.
@@ -13,6 +13,8 @@ import numpy as np
 import torch as th
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+from sb3_per.algorithms.graphs import CudaRecorder
 
 WAITING = (th.ops.aten._local_scalar_dense.default, th.ops.aten.nonzero.default)
 
@@ -61,6 +63,8 @@ class Operators(TorchDispatchMode):
 
 class OperatorRecorder:
     """The methods of ``CudaRecorder`` for the CPU."""
+
+    device = "cpu"
 
     def __init__(self):
         self.n_recorded = self.n_replayed = 0
@@ -111,5 +115,24 @@ class OperatorRecorder:
         def replay():
             self.n_replayed += 1
             operators.replay()
+
+        return replay, output
+
+
+class CountingRecorder(CudaRecorder):
+    """CUDA graphs, counted as ``OperatorRecorder`` counts its own."""
+
+    device = "cuda"
+
+    def __init__(self):
+        self.n_recorded = self.n_replayed = 0
+
+    def record(self, function, pool):
+        graph, output = super().record(function, pool)
+        self.n_recorded += 1
+
+        def replay():
+            self.n_replayed += 1
+            graph()
 
         return replay, output
