@@ -5,14 +5,14 @@ from typing import NoReturn
 from sb3_per import algorithms
 from sb3_per.algorithms import *  # noqa: F403  # whatever algorithms there are
 from sb3_per.algorithms.networks import RainbowKwargs
-from sb3_per.buffers import (
+from sb3_per.buffers.demonstrations import collect
+from sb3_per.buffers.files import load_buffer, save_buffer
+from sb3_per.buffers.her import PrioritizedHerReplayBuffer
+from sb3_per.buffers.prioritized import (
     PrioritizedDictReplayBuffer,
-    PrioritizedHerReplayBuffer,
     PrioritizedReplayBuffer,
     PrioritizedReplayBufferSamples,
 )
-from sb3_per.buffers.demonstrations import collect
-from sb3_per.buffers.files import load_buffer, save_buffer
 from sb3_per.checkpoints import (
     CheckpointCallback,
     latest_checkpoint,

@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Callable
-from functools import cache
 from numbers import Integral, Real
 from typing import Any, TypeVar, cast
 
@@ -104,7 +103,13 @@ def kernel(function: Function) -> Function:
     try:
         compiled = njit(cache=True, error_model="numpy")(function)
     except RuntimeError:  # "cannot cache function ...: no locator available"
-        _warn_that_nothing_is_cached()
+        warnings.warn(
+            "numba finds no folder where it can cache compiled functions, so every process "
+            "compiles them again, which takes seconds. Set the environment variable "
+            "NUMBA_CACHE_DIR to a folder that can be written.",
+            RuntimeWarning,
+            stacklevel=1,  # this line, so that Python shows it once
+        )
         compiled = njit(error_model="numpy")(function)
     _KERNELS.append(compiled)
     return cast(Function, compiled)
@@ -113,14 +118,3 @@ def kernel(function: Function) -> Function:
 def n_compiled() -> int:
     """Return how many functions this process has compiled, since numba's cache lacked them."""
     return sum(sum(compiled.stats.cache_misses.values()) for compiled in _KERNELS)
-
-
-@cache
-def _warn_that_nothing_is_cached() -> None:
-    warnings.warn(
-        "numba finds no folder where it can cache compiled functions, so every process compiles "
-        "them again, which takes seconds. Set the environment variable NUMBA_CACHE_DIR to a folder "
-        "that can be written.",
-        RuntimeWarning,
-        stacklevel=2,
-    )

@@ -11,11 +11,8 @@ import gymnasium as gym
 from sb3_per._utils import install
 from sb3_per.algorithms import ALGORITHMS
 from sb3_per.algorithms.networks import ConvExtractor
-from sb3_per.buffers import (
-    PrioritizedDictReplayBuffer,
-    PrioritizedHerReplayBuffer,
-    PrioritizedReplayBuffer,
-)
+from sb3_per.buffers.her import PrioritizedHerReplayBuffer
+from sb3_per.buffers.prioritized import PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
 
 if TYPE_CHECKING:
     import optuna  # comes with RL-Zoo, which not everyone installs
@@ -105,19 +102,7 @@ _SEARCHED_WITH_GOALS = ("n_sampled_goal", "goal_selection_strategy")
 _FIXED = "replay_buffer_kwargs."
 # RL-Zoo has no search for CrossQ, which has SAC's hyperparameters except tau.
 _SEARCHED_AS = {"crossq": "sac"}
-
-
-class _WithoutTau:
-    """A trial that suggests no tau, for an algorithm without target networks."""
-
-    def __init__(self, trial: "optuna.Trial") -> None:
-        self._trial = trial
-
-    def suggest_float(self, name: str, low: float, high: float, **options: Any) -> float:
-        return low if name == "tau" else self._trial.suggest_float(name, low, high, **options)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._trial, name)
+_WITHOUT = {"crossq": "tau"}
 
 
 def sampler_of(algorithm: str) -> Sampler:
@@ -141,8 +126,7 @@ def sampler_of(algorithm: str) -> Sampler:
     def sample(
         trial: "optuna.Trial", n_actions: int, n_envs: int, additional_args: dict[str, Any]
     ) -> dict[str, Any]:
-        searched: Any = _WithoutTau(trial) if base == "crossq" else trial
-        of_base = sample_base(searched, n_actions, n_envs, additional_args)
+        of_base = sample_base(trial, n_actions, n_envs, additional_args)
         if algorithm == "rainbow":
             trial.suggest_categorical("noisy", [False, True])
             trial.suggest_float("v_max", 1.0, 1000.0, log=True)
@@ -178,6 +162,7 @@ def converter_of(base: str) -> Converter:
             of_buffer["beta"] = [first, first + rise * (1 - first)]
         if others.get("noise_type", "") is None:  # RL-Zoo would pass both to the algorithm
             del others["noise_type"], others["noise_std"]
+        others.pop(_WITHOUT.get(base, ""), None)
         parts: dict[str, Any] = {}
         if "v_max" in others:  # Rainbow's
             v_max = others.pop("v_max")

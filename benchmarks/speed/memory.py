@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from benchmarks.speed.contestants import ACTIONS, OfSB3, flat, images
 from benchmarks.tables import Row
-from sb3_per.buffers import PrioritizedReplayBuffer
+from sb3_per import PrioritizedReplayBuffer
 from sb3_per.compare.report import BLUE, GREY, WIDTH, figure_style, save_figure
 
 BATCH = 32

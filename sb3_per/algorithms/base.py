@@ -16,6 +16,7 @@ from stable_baselines3.common.save_util import open_path
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, RolloutReturn
 from stable_baselines3.her import HerReplayBuffer
 
+from sb3_per.algorithms.docstrings import with_arguments
 from sb3_per.algorithms.environments import (
     n_stack_by_default,
     require_matching_buffer,
@@ -90,6 +91,8 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             of_constructor = inspect.signature(cls.__init__)
             arguments = [*of_constructor.parameters.values()][1:]  # without self
             cls.__signature__ = of_constructor.replace(parameters=arguments)
+            if cls.policy_aliases and cls.__module__.startswith("sb3_per."):  # an algorithm of ours
+                cls.__doc__ = with_arguments(cls)
 
     @property
     def loss_threshold(self) -> float | None:
@@ -115,7 +118,6 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         n_steps, self.n_steps = self.n_steps, 1
         self.replay_buffer_class = kind
         self.replay_buffer_kwargs = {**options, "n_steps": n_steps, "gamma": self.gamma}
-        require_taken(kind, self.replay_buffer_kwargs)
         try:
             super()._setup_model()
         finally:
@@ -146,17 +148,12 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             options["td_error_clip"] = self._clip_of_loss(prioritization)
         if options.get("n_stack") is None:
             options.pop("n_stack", None)  # a class of the user's may not know it
-            n_stack, text = n_stack_by_default(self, kind)
-            self._say(text)
+            n_stack = n_stack_by_default(self, kind)
             if n_stack > 1:
                 options["n_stack"] = n_stack
         if options.get("n_stack", 1) > 1 and options.get("frames_first") is None:
             options["frames_first"] = stacks_frames_first(self.env)
         return options
-
-    def _say(self, text: str) -> None:
-        if text and self.verbose >= 1:
-            print(text)  # noqa: T201  # as SB3 says how it wraps environments
 
     def _defaults_of(self, prioritization: Any) -> Mapping[str, Any]:
         if prioritization == self.default_options["prioritization"]:
@@ -417,14 +414,3 @@ def refuse_misspelled(algorithm: type[Any], arguments: Mapping[str, Any]) -> Non
         for nearest in difflib.get_close_matches(name, taken, n=1):
             hint = f"did you mean {nearest!r}?"
             raise ValueError(f"{algorithm.__name__} has no argument {name!r}: {hint}")
-
-
-def require_taken(kind: type[PrioritizedReplayBuffer], options: Mapping[str, Any]) -> None:
-    """Raise ValueError unless a buffer class of the user's takes the options as arguments."""
-    try:
-        inspect.signature(kind).bind_partial(**options)
-    except TypeError as error:
-        raise ValueError(
-            "replay_buffer_class must take the options of PrioritizedReplayBuffer (**options), "
-            f"got {kind}: {error}"
-        ) from None

@@ -3,10 +3,8 @@
 from sb3_contrib import CrossQ
 
 from sb3_per.algorithms.critics import PrioritizedCriticAlgorithm
-from sb3_per.algorithms.docstrings import explain_arguments
 
 
-@explain_arguments
 class PERCrossQ(PrioritizedCriticAlgorithm, CrossQ):
     """
     CrossQ with prioritized experience replay.

@@ -2,14 +2,12 @@
 
 import inspect
 import re
-from typing import TypeVar
-
-Kind = TypeVar("Kind", bound=type)
+from typing import Any
 
 
-def explain_arguments(kind: Kind) -> Kind:
+def with_arguments(kind: type[Any]) -> str:
     """
-    Decorate a class: its docstring explains the arguments that those of its bases explain.
+    Return the docstring of a class, with the arguments that the docstrings of its bases explain.
 
     Where several docstrings explain an argument, that of the most derived class counts.
     ``replay_buffer_kwargs`` is followed by the class's default options.
@@ -17,7 +15,7 @@ def explain_arguments(kind: Kind) -> Kind:
     texts: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         texts |= _explained_in(base.__doc__ or "")
-    defaults = ", ".join(f"{k}={v!r}" for k, v in kind.default_options.items())  # type: ignore[attr-defined]  # our algorithms have it
+    defaults = ", ".join(f"{k}={v!r}" for k, v in kind.default_options.items())
     kwargs = texts.get("replay_buffer_kwargs", "")  # nothing with `python -OO`
     kwargs = kwargs.partition(" The defaults here: ")[0]  # a base may have added its own
     texts["replay_buffer_kwargs"] = f"{kwargs} The defaults here: ``{defaults}``."
@@ -27,8 +25,7 @@ def explain_arguments(kind: Kind) -> Kind:
         if name in texts
     ]
     start = inspect.cleandoc(kind.__doc__ or "").partition("\n:param ")[0].rstrip()
-    kind.__doc__ = "\n".join([start, "", *lines, ""])
-    return kind
+    return "\n".join([start, "", *lines, ""])
 
 
 def _explained_in(docstring: str) -> dict[str, str]:

@@ -14,13 +14,11 @@ from torch.nn import functional as F
 from sb3_per._utils import require_one_of
 from sb3_per.algorithms import graphs
 from sb3_per.algorithms.base import PrioritizedAlgorithm
-from sb3_per.algorithms.docstrings import explain_arguments
 from sb3_per.algorithms.metrics import Metrics, metrics_of
 from sb3_per.buffers.prioritized import PrioritizedReplayBufferSamples
 from sb3_per.options import FULL_CORRECTION, ReplayBufferKwargs
 
 
-@explain_arguments
 class PERDQN(PrioritizedAlgorithm, DQN):
     """
     Deep Q-Network with prioritized experience replay (Schaul et al. 2016,
@@ -82,43 +80,14 @@ class PERDQN(PrioritizedAlgorithm, DQN):
         double_q: bool = False,
         cuda_graphs: bool | None = None,
     ) -> None:
+        arguments = dict(locals())
+        for name in ("self", "__class__", "double_q", "cuda_graphs"):
+            del arguments[name]
         require_one_of("cuda_graphs", cuda_graphs, (None, True, False))
         if cuda_graphs and not graphs.RECORDER.fits(get_device(device)):
             raise ValueError(f"cuda_graphs=True needs a CUDA device, got {get_device(device)}")
         self.double_q, self.cuda_graphs = double_q, cuda_graphs
-        try:
-            super().__init__(
-                policy=policy,
-                env=env,
-                learning_rate=learning_rate,
-                buffer_size=buffer_size,
-                learning_starts=learning_starts,
-                batch_size=batch_size,
-                tau=tau,
-                gamma=gamma,
-                train_freq=train_freq,
-                gradient_steps=gradient_steps,
-                replay_buffer_class=replay_buffer_class,
-                replay_buffer_kwargs=replay_buffer_kwargs,  # type: ignore[arg-type]  # any dict for SB3
-                optimize_memory_usage=optimize_memory_usage,
-                n_steps=n_steps,
-                target_update_interval=target_update_interval,
-                exploration_fraction=exploration_fraction,
-                exploration_initial_eps=exploration_initial_eps,
-                exploration_final_eps=exploration_final_eps,
-                max_grad_norm=max_grad_norm,
-                stats_window_size=stats_window_size,
-                tensorboard_log=tensorboard_log,
-                policy_kwargs=policy_kwargs,
-                verbose=verbose,
-                seed=seed,
-                device=device,
-                _init_setup_model=_init_setup_model,
-            )
-        except AssertionError as error:
-            if "action spaces" in f"{error}":
-                error.args = (f"{error}; PERSAC and PERTD3 take continuous actions",)
-            raise
+        super().__init__(**arguments)
 
     def _setup_model(self) -> None:
         self._graphs = graphs.Graphs()

@@ -83,26 +83,20 @@ def require_matching_buffer(buffer: ReplayBuffer, model: OffPolicyAlgorithm) -> 
             raise ValueError(f"the buffer's {name} must equal the model's {value}, got {got}")
 
 
-def n_stack_by_default(
-    model: "PrioritizedAlgorithm", kind: type[PrioritizedReplayBuffer]
-) -> tuple[int, str]:
-    """
-    Return how many stacked frames the buffer stores once each, 1 if it stores stacks.
-
-    :return: The number, and what to tell the user about it; nothing if there are no stacks.
-    """
+def n_stack_by_default(model: "PrioritizedAlgorithm", kind: type[PrioritizedReplayBuffer]) -> int:
+    """Return how many stacked frames the buffer stores once each, 1 if it stores stacks."""
     stack = None if model.env is None else unwrap_vec_wrapper(model.env, VecFrameStack)
     if stack is None or not is_image_space(stack.observation_space):
-        return 1, ""
+        return 1
     obstacle = changes_frames(model.env)
     if model.optimize_memory_usage:
         obstacle = "optimize_memory_usage"
     if kind is not PrioritizedReplayBuffer:
         obstacle = kind.__name__
-    if obstacle is not None:
-        return 1, f"Storing whole stacks of frames in the replay buffer, because of {obstacle}."
-    n_stack = int(stack.stacked_obs.n_stack)
-    return n_stack, "Storing each of the stacked frames once in the replay buffer."
+    if model.verbose >= 1:
+        how = "stacked frames once" if obstacle is None else f"whole stacks because of {obstacle}"
+        print(f"Storing {how} in the replay buffer.")  # noqa: T201  # as SB3 says how it wraps
+    return 1 if obstacle is not None else int(stack.stacked_obs.n_stack)
 
 
 def stacks_frames_first(env: VecEnv | None) -> bool | None:

@@ -494,7 +494,8 @@ class Graphs:
             raise ValueError(f"cuda_graphs=True needs steps that can be recorded, got: {obstacle}")
         if obstacle != self._reported:
             self._reported = obstacle
-            model._say(f"Gradient steps are not recorded as CUDA graphs: {obstacle}.")
+            if model.verbose >= 1:
+                print(f"Gradient steps are not recorded as CUDA graphs: {obstacle}.")  # noqa: T201
 
     def inputs_of(self, model: "PERDQN", observation: Any) -> Observations | None:
         """Return the observations from which a graph may choose actions; None where none does."""

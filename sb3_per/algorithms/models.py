@@ -11,18 +11,13 @@ import io
 import json
 import pathlib
 import warnings
-import zipfile
 from typing import TYPE_CHECKING, Any
 
 from gymnasium import spaces
 from stable_baselines3.common.buffers import NStepReplayBuffer
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.save_util import (
-    data_to_json,
-    json_to_data,
-    open_path,
-)
+from stable_baselines3.common.save_util import data_to_json, json_to_data, load_from_zip_file
 from stable_baselines3.her import HerReplayBuffer
 
 from sb3_per.algorithms.environments import WITHOUT_PRIORITIES, resolve_buffer_class
@@ -36,8 +31,6 @@ if TYPE_CHECKING:
 Place = str | pathlib.Path | io.BufferedIOBase
 # The field of our options. SB3 sets it as an attribute of a loaded model, and saves it again.
 STORED = "prioritized_replay"
-# The fields of SB3 that are read here before SB3 reads all of them.
-_FIELDS = ("policy_class", "replay_buffer_class", "replay_buffer_kwargs", "n_steps")
 # The options that SB3's buffers take, too: all, and HerReplayBuffer alone.
 _OF_SB3 = ("handle_timeout_termination",)
 _OF_HER = ("n_sampled_goal", "goal_selection_strategy", "copy_info_dict")
@@ -92,10 +85,11 @@ def arguments_to_load(
     :return: The arguments; and by the names of the options that could not be read, the reason.
     :raises ValueError: for a model whose policy is another algorithm's.
     """
-    stored, fields = _read(path, given["custom_objects"])
-    if not stored and "replay_buffer_class" not in fields:
+    data, *_ = load_from_zip_file(path, custom_objects=given["custom_objects"], device="cpu")
+    fields = data or {}
+    if not fields.keys() & {STORED, "replay_buffer_class"}:
         return given, {}  # it is not of an off-policy algorithm, which SB3's `load` shows
-    options, lost = _readable(stored)
+    options, lost = _readable(fields.get(STORED, {}))
     arguments = dict(given)
     if isinstance(policy := fields.get("policy_class"), str):
         replaced = {"policy_class": _policy_of(algorithm, policy)}
@@ -131,23 +125,6 @@ def _policy_of(algorithm: type["PrioritizedAlgorithm"], stored: str) -> type[Bas
         hint = f"load a model of {owner} with {owner}"
         raise ValueError(f"{algorithm.__name__} has other policies than {owner} ({hint})")
     return algorithm.policy_aliases[name]
-
-
-def _read(
-    path: Place, custom_objects: dict[str, Any] | None
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return our stored options, and some fields of SB3; none if SB3 cannot read the file."""
-    file = open_path(path, "r", suffix="zip")
-    try:
-        with zipfile.ZipFile(file) as archive:
-            data = json.loads(archive.read("data"))
-    except (zipfile.BadZipFile, KeyError):
-        return {}, {}  # SB3 says what is wrong
-    finally:
-        if file is not path:
-            file.close()
-    fields = {name: data[name] for name in _FIELDS if name in data}
-    return data.get(STORED, {}), json_to_data(json.dumps(fields), custom_objects)
 
 
 def _readable(stored: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:

@@ -3,10 +3,8 @@
 from sb3_contrib import QRDQN
 
 from sb3_per.algorithms.critics import PrioritizedQuantileAlgorithm
-from sb3_per.algorithms.docstrings import explain_arguments
 
 
-@explain_arguments
 class PERQRDQN(PrioritizedQuantileAlgorithm, QRDQN):
     """
     Quantile Regression DQN with prioritized experience replay.

@@ -13,9 +13,8 @@ from stable_baselines3.common.type_aliases import GymEnv, PyTorchObs, Schedule
 from stable_baselines3.common.utils import LinearSchedule
 from torch.nn import functional as F
 
-from sb3_per.algorithms.docstrings import explain_arguments
 from sb3_per.algorithms.dqn import PERDQN, huber_losses
-from sb3_per.algorithms.metrics import LOGGED, Metrics
+from sb3_per.algorithms.metrics import Metrics
 from sb3_per.algorithms.networks import (
     CnnRainbowPolicy,
     MultiInputRainbowPolicy,
@@ -29,58 +28,10 @@ from sb3_per.options import RAINBOW, ReplayBufferKwargs
 
 # A GPU projects at most so many atoms by a product with all shares, (n_atoms, n_atoms).
 MOST_IN_PRODUCT = 101
+# The logged metrics that have a meaning for distributions of returns.
+OF_DISTRIBUTIONS = ("loss", "weight_mean", "effective_sample_size")
 
 
-class ValueLoss:
-    """The loss of plain Q-values, for one atom: Huber's, as in ``PERDQN``."""
-
-    huber_threshold = 1.0
-    metrics = LOGGED
-    losses = staticmethod(huber_losses)
-
-    @staticmethod
-    def targets(
-        network: RainbowNetwork, next_values: th.Tensor, rewards: th.Tensor, discounts: th.Tensor
-    ) -> th.Tensor:
-        """Return the TD targets, (B, 1)."""
-        return rewards + discounts * next_values
-
-
-class DistributionLoss:
-    """The loss of distributions of returns: cross-entropies (Bellemare et al. 2017)."""
-
-    huber_threshold = None
-    metrics = ("loss", "weight_mean", "effective_sample_size")
-
-    @staticmethod
-    def losses(
-        logits: th.Tensor, targets: th.Tensor, threshold: float | None
-    ) -> tuple[th.Tensor, th.Tensor]:
-        """
-        Return cross-entropies and, detached, Kullback-Leibler divergences, (B, 1).
-
-        :param logits: Those of the current distributions, (B, n_atoms).
-        :param targets: The target distributions, (B, n_atoms).
-        :param threshold: Not used; Huber losses have one.
-        """
-        losses = -(targets * F.log_softmax(logits, dim=1)).sum(dim=1, keepdim=True)  # (B, 1)
-        entropies = -th.xlogy(targets, targets).sum(dim=1, keepdim=True)  # (B, 1)
-        # Rounding can make the divergence of equal distributions negative.
-        return losses, (losses.detach() - entropies).clamp(min=0)
-
-    @staticmethod
-    def targets(
-        network: RainbowNetwork, next_logits: th.Tensor, rewards: th.Tensor, discounts: th.Tensor
-    ) -> th.Tensor:
-        """Return the target distributions, (B, n_atoms)."""
-        # An infinite reward would count as the end of the support. The buffer refuses NaN.
-        rewards = th.where(rewards.isfinite(), rewards, nan)
-        atoms = rewards + discounts * network.support  # (B, n_atoms)
-        parts = network.parts
-        return project(next_logits.softmax(dim=1), atoms, parts.v_min, parts.v_max)
-
-
-@explain_arguments
 class Rainbow(PERDQN):
     """
     DQN with six extensions (Hessel et al. 2018, https://arxiv.org/abs/1710.02298): Double
@@ -163,31 +114,26 @@ class Rainbow(PERDQN):
         super().__init__(**arguments)
 
     @property
-    def _loss(self) -> type[ValueLoss] | type[DistributionLoss]:
-        """Return the loss that the network's outputs need."""
+    def _has_distributions(self) -> bool:
+        """Return whether the network has distributions of returns, not plain Q-values."""
         network = vars(self).get("q_net")  # None while the model is built
         n_atoms = self.policy_kwargs.get("n_atoms") if network is None else network.n_atoms
-        return ValueLoss if n_atoms == 1 else DistributionLoss
+        return bool(n_atoms != 1)
 
     @property
     def huber_threshold(self) -> float | None:  # type: ignore[override]  # the policy decides
         """Return 1 for the Huber loss of plain Q-values; None for the loss of distributions."""
-        return self._loss.huber_threshold
+        return None if self._has_distributions else super().huber_threshold
 
     @property
     def logged_metrics(self) -> tuple[str, ...]:  # type: ignore[override]  # the same
         """Return the metrics that have a meaning for the loss."""
-        return self._loss.metrics
+        return OF_DISTRIBUTIONS if self._has_distributions else super().logged_metrics
 
     def _setup_model(self) -> None:
-        try:
-            super()._setup_model()
-        except ValueError as error:
-            if str(error).startswith("n_steps must be 1"):
-                raise ValueError(f"{error} (Rainbow's default is n_steps=3)") from error
-            raise
+        super()._setup_model()
         self._support_edge = th.full((), nan, device=self.device)
-        if self._loss is DistributionLoss and self.loss_threshold is not None:
+        if self._has_distributions and self.loss_threshold is not None:
             prioritization = self.replay_buffer_kwargs["prioritization"]
             raise ValueError(
                 f"n_atoms must be 1 with {prioritization!r} priorities: they need a Huber loss, "
@@ -220,11 +166,12 @@ class Rainbow(PERDQN):
         noise = self.q_net.draw_noise()
         targets = self.td_targets(batch)  # (B, n_atoms)
         logits = self.q_net.logits(batch.observations, noise)  # (B, A, n_atoms)
-        losses, td_errors = self._loss.losses(
-            _of_actions(logits, batch.actions), targets, self.loss_threshold
-        )
-        if self._loss is DistributionLoss:
+        current = _of_actions(logits, batch.actions)  # (B, n_atoms)
+        if self._has_distributions:
+            losses, td_errors = cross_entropies(current, targets)
             self._note_support_edge(targets)
+        else:
+            losses, td_errors = huber_losses(current, targets, self.loss_threshold)
         return (batch.weights * losses).mean(), td_errors
 
     @th.no_grad()
@@ -237,7 +184,12 @@ class Rainbow(PERDQN):
         next_logits = _of_actions(logits, next_actions)  # (B, n_atoms)
         discounts = self.gamma if batch.discounts is None else batch.discounts
         discounts = (1 - batch.dones) * discounts  # (B, 1)
-        return self._loss.targets(network, next_logits, batch.rewards, discounts)
+        if not self._has_distributions:
+            return batch.rewards + discounts * next_logits
+        # An infinite reward would count as the end of the support. The buffer refuses NaN.
+        rewards = th.where(batch.rewards.isfinite(), batch.rewards, nan)
+        atoms, parts = rewards + discounts * network.support, network.parts  # (B, n_atoms)
+        return project(next_logits.softmax(dim=1), atoms, parts.v_min, parts.v_max)
 
     def double_q_values(self, observations: PyTorchObs) -> th.Tensor:
         """Return the Q-values by which Double Q-learning chooses, with noise of their own."""
@@ -253,7 +205,7 @@ class Rainbow(PERDQN):
         self._support_edge.copy_(before.lerp(edge, 0.01))
 
     def _log_prioritization(self, steps: list[Metrics]) -> None:
-        if self._loss is not DistributionLoss:
+        if not self._has_distributions:
             return super()._log_prioritization(steps)
         # The divergence is the loss of a distribution, less the entropy of its target.
         super()._log_prioritization([step._replace(loss=step.td_error) for step in steps])
@@ -277,6 +229,19 @@ class Rainbow(PERDQN):
     def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
         networks, tensors = super()._get_torch_save_params()
         return networks, [*tensors, "_support_edge"]
+
+
+def cross_entropies(logits: th.Tensor, targets: th.Tensor) -> tuple[th.Tensor, th.Tensor]:
+    """
+    Return cross-entropies and, detached, Kullback-Leibler divergences, (B, 1).
+
+    :param logits: Those of the current distributions, (B, n_atoms).
+    :param targets: The target distributions, (B, n_atoms).
+    """
+    losses = -(targets * F.log_softmax(logits, dim=1)).sum(dim=1, keepdim=True)  # (B, 1)
+    entropies = -th.xlogy(targets, targets).sum(dim=1, keepdim=True)  # (B, 1)
+    # Rounding can make the divergence of equal distributions negative.
+    return losses, (losses.detach() - entropies).clamp(min=0)
 
 
 def project(probabilities: th.Tensor, values: th.Tensor, v_min: float, v_max: float) -> th.Tensor:

@@ -3,10 +3,8 @@
 from stable_baselines3 import SAC
 
 from sb3_per.algorithms.critics import PrioritizedCriticAlgorithm
-from sb3_per.algorithms.docstrings import explain_arguments
 
 
-@explain_arguments
 class PERSAC(PrioritizedCriticAlgorithm, SAC):
     """
     Soft Actor-Critic with prioritized experience replay.

@@ -3,10 +3,8 @@
 from stable_baselines3 import DDPG, TD3
 
 from sb3_per.algorithms.critics import PrioritizedCriticAlgorithm
-from sb3_per.algorithms.docstrings import explain_arguments
 
 
-@explain_arguments
 class PERTD3(PrioritizedCriticAlgorithm, TD3):
     """
     Twin Delayed DDPG with prioritized experience replay.
@@ -22,7 +20,6 @@ class PERTD3(PrioritizedCriticAlgorithm, TD3):
     """
 
 
-@explain_arguments
 class PERDDPG(PrioritizedCriticAlgorithm, DDPG):
     """
     Deep Deterministic Policy Gradient with prioritized experience replay.

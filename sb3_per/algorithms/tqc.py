@@ -3,10 +3,8 @@
 from sb3_contrib import TQC
 
 from sb3_per.algorithms.critics import PrioritizedQuantileAlgorithm
-from sb3_per.algorithms.docstrings import explain_arguments
 
 
-@explain_arguments
 class PERTQC(PrioritizedQuantileAlgorithm, TQC):
     """
     Truncated Quantile Critics with prioritized experience replay.

@@ -223,12 +223,6 @@ class StackedRows:
     def __len__(self) -> int:
         return self.shape[0]
 
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(
-            "frames that are stored once are no array, so take a copy of the rows that you need to "
-            f"use {name!r}: np.asarray(buffer.observations[:])"
-        )
-
     @property
     def nbytes(self) -> int:
         """Return how many bytes an array of all observations takes; the frames take fewer."""

@@ -35,7 +35,7 @@ from sb3_per._utils import (
 )
 from sb3_per.buffers.demonstrations import add_transitions, as_stored, transitions_of
 from sb3_per.buffers.files import checked_entries
-from sb3_per.buffers.storage import SlotReplayBuffer, as_text
+from sb3_per.buffers.storage import SlotReplayBuffer
 from sb3_per.options import (
     OPTION_NAMES,
     PrioritizationOptions,
@@ -56,6 +56,13 @@ from sb3_per.prioritization.sum_tree import FloatArray, IntArray
 
 # More than one sample before an update may be intended; this many batches without one hardly are.
 BATCHES_BEFORE_WARNING = 10
+WITHOUT_UPDATES = (
+    f"{BATCHES_BEFORE_WARNING} batches were sampled, but update_priorities was not called, so "
+    "priorities are out of date. SB3's algorithms neither weight their loss nor update priorities: "
+    "use the algorithm of sb3_per instead (sb3_per.PERDQN for DQN), or multiply the loss by "
+    "batch.weights and call buffer.update_priorities(batch.slots, td_errors) after each gradient "
+    "step."
+)
 
 
 class PrioritizedReplayBufferSamples(NamedTuple):
@@ -110,7 +117,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         linear over the training; (first, last, n_steps), linear over so many steps; or a function
         of the remaining progress, which falls from 1 to 0. Only an algorithm changes it during
         training: a buffer on its own keeps the first value. Default: 0.4.
-    :param eps: Added to abs(TD error) so that every transition can be sampled, > 0. Default: 1e-6.
+    :param eps: Added to abs(TD error) so that every transition can be sampled, > 0; without effect
+        on ranks and LAP. Default: 1e-6.
     :param td_error_clip: Upper bound of abs(TD error), before eps; None for no bound. In an
         algorithm's ``replay_buffer_kwargs``, ``"loss"`` stands for the threshold of its Huber loss;
         a loss without a threshold needs a number.
@@ -182,7 +190,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         frames = f"n_stack={self.n_stack} (frames stored once), " if self.n_stack > 1 else ""
         return (
             f"{type(self).__name__}({len(self)} of {self.n_slots} transitions, "
-            f"{as_text(self.nbytes)}, {frames}prioritization={name}, alpha={self.alpha:g}, "
+            f"{self.nbytes / 1e6:,.1f} MB, {frames}prioritization={name}, alpha={self.alpha:g}, "
             f"beta={self.beta:g})"
         )
 
@@ -377,7 +385,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             sampled = sample_both(samplers, self._sizes(batch_size), exponent)
         self._batches_without_update += 1
         if self._batches_without_update == BATCHES_BEFORE_WARNING:
-            _warn_without_updates()
+            warnings.warn(WITHOUT_UPDATES, stacklevel=3)
         return sampled
 
     def _sizes(self, batch_size: int) -> tuple[int, int]:
@@ -591,14 +599,3 @@ def _flat(array: NDArray[Any], name: str) -> NDArray[Any]:
     if array.ndim != 1 and not (array.ndim == 2 and array.shape[1] == 1):
         raise ValueError(f"{name} must have shape (B,) or (B, 1), got {array.shape}")
     return array.ravel()
-
-
-def _warn_without_updates() -> None:
-    warnings.warn(
-        f"{BATCHES_BEFORE_WARNING} batches were sampled, but update_priorities was not "
-        "called, so priorities are out of date. SB3's algorithms neither weight their loss nor "
-        "update priorities: use the algorithm of sb3_per instead (sb3_per.PERDQN for "
-        "DQN), or multiply the loss by batch.weights and call "
-        "buffer.update_priorities(batch.slots, td_errors) after each gradient step.",
-        stacklevel=4,
-    )

@@ -114,12 +114,14 @@ class SlotReplayBuffer(ReplayBuffer):
             )
             self.observations, self.next_observations = both
             return
+
+        def arrays_of(part: spaces.Space[Any]) -> Any:
+            if isinstance(part, spaces.Dict):
+                return {key: arrays_of(part) for key, part in part.items()}
+            return zeros((*sizes, *get_obs_shape(part)), part.dtype)
+
         for name in STORAGE[: 1 if self.optimize_memory_usage else 2]:
-            arrays = {
-                key: zeros((*sizes, *get_obs_shape(part)), part.dtype)
-                for key, part in _parts_of(space).items()
-            }
-            setattr(self, name, arrays if isinstance(space, spaces.Dict) else arrays[None])
+            setattr(self, name, arrays_of(space))
 
     def _make_files(self) -> None:
         """Put files in the place of the observations of an empty buffer, before the first write."""
@@ -240,8 +242,7 @@ class SlotReplayBuffer(ReplayBuffer):
         if self.info_keys:
             values = info_values(infos, self.info_keys)
             self._make_info_arrays(values)
-        if self._needs_files:
-            self._make_files()
+        self._make_files()
         if self.frames is not None:
             self.frames.add(row, self.full, obs, next_obs)
         else:
@@ -262,11 +263,9 @@ class SlotReplayBuffer(ReplayBuffer):
             self.timeouts[row] = 0  # clears the mark of `end_episodes` on the overwritten row
         for key, value in values.items():
             self.info_arrays[key][row] = value
-        if row + 1 == self.buffer_size:
-            self.full = True  # first, so that another thread never sees an empty buffer
-            self.pos = 0
-        else:
-            self.pos = row + 1
+        # First `full`, so that another thread never sees an empty buffer.
+        self.full = self.full or row + 1 == self.buffer_size
+        self.pos = (row + 1) % self.buffer_size
         self._insert_row(row)
 
     def _insert_row(self, row: int) -> None:
@@ -432,14 +431,6 @@ def _read_only_zeros(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
     return np.broadcast_to(np.zeros((), dtype), shape)
 
 
-def as_text(n_bytes: int) -> str:
-    """Return a number of bytes with a unit that fits."""
-    for unit, size in (("GB", 1e9), ("MB", 1e6)):
-        if n_bytes >= size:
-            return f"{n_bytes / size:.1f} {unit}"
-    return f"{n_bytes / 1e3:.1f} kB"
-
-
 class Windows(NamedTuple):
     """The steps that belong to each of B n-step returns."""
 
@@ -515,11 +506,6 @@ def info_values(infos: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> dict
                 f"{[*info]} from environment {env}"
             )
     return {key: np.array([info[key] for info in infos]) for key in keys}
-
-
-def _parts_of(space: spaces.Space[Any]) -> dict[Any, Any]:
-    """Return the spaces of Dict observations by key, or the only one."""
-    return space.spaces if isinstance(space, spaces.Dict) else {None: space}
 
 
 def _take(store: Any, slots: IntArray, new_array: NewArray | None = None) -> Any:

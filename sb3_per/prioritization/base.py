@@ -1,7 +1,6 @@
 """What a prioritization is, and the base of those that compute priorities from TD errors."""
 
-from collections.abc import Mapping
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -111,16 +110,6 @@ class TDErrorPrioritization:
     def leaves_of(self, slots: IntArray) -> IntArray:
         """Return the leaves of slots: the same numbers, unless a class overrides it."""
         return slots
-
-
-def refuse_eps(name: str, options: Mapping[str, Any]) -> None:
-    """Raise ValueError for an ``eps`` that would have no effect."""
-    eps = options.get("eps", DEFAULT_EPS)
-    if eps != DEFAULT_EPS:
-        raise ValueError(
-            f"eps must stay at {DEFAULT_EPS} with prioritization={name!r}, where it has no effect, "
-            f"got {eps}"
-        )
 
 
 @kernel

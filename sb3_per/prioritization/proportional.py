@@ -6,7 +6,7 @@ import numpy as np
 
 from sb3_per._utils import require_number
 from sb3_per.options import LARGEST_TD_ERROR, SMALLEST
-from sb3_per.prioritization.base import TDErrorPrioritization, refuse_eps
+from sb3_per.prioritization.base import TDErrorPrioritization
 from sb3_per.prioritization.sum_tree import FloatArray, IntArray, SumTree
 
 NOTHING = np.zeros(1)  # the mass of slots that cannot be sampled
@@ -69,12 +69,11 @@ class LossAdjusted(Proportional):
     sampling is prioritized. The paper uses alpha 0.4.
 
     :param threshold: Lower bound of priorities, and the threshold of the loss, > 0.
-    :param options: As for ``Proportional``. ``eps`` has no effect here, so any value except the
-        default raises an error. ``td_error_clip`` must be above the threshold.
+    :param options: As for ``Proportional``. ``eps`` has no effect here. ``td_error_clip`` must be
+        above the threshold.
     """
 
     def __init__(self, n_slots: int, *, threshold: float = 1.0, **options: Any) -> None:
-        refuse_eps("lap", options)
         require_number("threshold", threshold, SMALLEST, LARGEST_TD_ERROR)
         clip = options.get("td_error_clip")
         if clip is not None and clip <= threshold:

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from sb3_per.prioritization.base import TDErrorPrioritization, refuse_eps
+from sb3_per.prioritization.base import TDErrorPrioritization
 from sb3_per.prioritization.ranking import Ranking
 from sb3_per.prioritization.sum_tree import FloatArray, IntArray, SumTree
 
@@ -17,12 +17,11 @@ class RankBased(TDErrorPrioritization):
     Invariant: leaf r - 1 of the tree holds r^-alpha for each rank r in use, and exactly 0 for the
     others. So ranks are sampled from the tree, and the ranking turns them into slots.
 
-    :param options: As for ``TDErrorPrioritization``. ``eps`` cannot affect ranks, so any value
-        except the default raises an error. TD errors beyond ``td_error_clip`` tie.
+    :param options: As for ``TDErrorPrioritization``. ``eps`` cannot affect ranks. TD errors beyond
+        ``td_error_clip`` tie.
     """
 
     def __init__(self, n_slots: int, **options: Any) -> None:
-        refuse_eps("rank", options)
         super().__init__(**options)
         self._order = Ranking(n_slots)
         self.tree = SumTree(n_slots)

@@ -276,32 +276,24 @@ def warm_up(options: PrioritizationOptions) -> None:
 
     Otherwise the first training steps would wait for the compiler.
     """
-    n_before, is_said = n_compiled(), False
-
-    def say_if_compiled() -> None:
-        nonlocal is_said
-        if n_compiled() > n_before and not is_said:
-            # A log message, since a warning would end programs that turn warnings into errors.
-            logging.getLogger("sb3_per").warning(
-                "sb3-per compiles its functions, which takes some seconds the first time"
-            )
-            is_said = True
-
     if not isinstance(options.prioritization, str):
         options = replace(options, prioritization="proportional", prioritization_kwargs=None)
     if options.uniform_share > 0:
         options = replace(options, uniform_share=0.5)  # a batch of two has a uniform sample
     sampler, slots = PrioritizedSampler(9, options, np.random.default_rng(0)), np.arange(9)
+    n_before = n_compiled()
+    sampler.insert(slots)
+    if n_compiled() > n_before:
+        # A log message, since a warning would end programs that turn warnings into errors.
+        logging.getLogger("sb3_per").warning(
+            "sb3-per compiles its functions, which takes some seconds the first time"
+        )
     for _ in range(2):  # "max_stored" finds a largest priority the second time
-        for step in (
-            lambda: sampler.insert(slots),
-            lambda: sampler.sample(2, 0.5),
-            lambda: require_finite(np.ones(9), slots, 9),
-            lambda: sampler.update(slots, np.ones(9)),
-            lambda: sampler.remove(slots),
-        ):
-            step()
-            say_if_compiled()
+        sampler.insert(slots)
+        sampler.sample(2, 0.5)
+        require_finite(np.ones(9), slots, 9)
+        sampler.update(slots, np.ones(9))
+        sampler.remove(slots)
 
 
 @kernel

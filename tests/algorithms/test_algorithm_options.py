@@ -88,11 +88,6 @@ def test_docstring_explains_every_argument(kind):
     assert ":ref:" not in text  # to a page of SB3's site
 
 
-def test_continuous_actions_are_refused_with_the_name_of_a_fit():
-    with pytest.raises(AssertionError, match=r"Discrete.*PERSAC and PERTD3"):
-        make(PERDQN, Point(False))
-
-
 def test_docstring_of_rainbow_names_its_parts():
     for name, value in vars(Parts()).items():
         assert f"``{name}={value}``" in Rainbow.__doc__
@@ -117,15 +112,6 @@ def test_training_without_a_gradient_step_says_why():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model.learn(60)
-
-
-def test_buffer_class_without_our_options_is_refused():
-    class Plain(PrioritizedReplayBuffer):
-        def __init__(self, buffer_size, observation_space, action_space):
-            super().__init__(buffer_size, observation_space, action_space)
-
-    with pytest.raises(ValueError, match=r"must take the options .*Plain.*keyword argument"):
-        make(PERDQN, replay_buffer_class=Plain)
 
 
 class OwnAlpha(PERDQN):

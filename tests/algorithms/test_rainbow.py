@@ -14,11 +14,9 @@ from gymnasium import spaces
 from models import Point
 from stable_baselines3 import DQN
 from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.envs import BitFlippingEnv
 from stable_baselines3.common.torch_layers import NatureCNN
 from stable_baselines3.common.vec_env import VecFrameStack
 
-import sb3_per
 from sb3_per import PERDQN, Rainbow
 from sb3_per.algorithms.networks import (
     CnnRainbowPolicy,
@@ -491,24 +489,6 @@ def test_saved_model_predicts_the_same_and_has_its_parts(tmp_path):
 def test_options_of_the_network_that_are_wrong_are_refused(network, message):
     with pytest.raises(ValueError, match=message):
         rainbow(None, network)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {
-            "optimize_memory_usage": True,
-            "replay_buffer_kwargs": {"handle_timeout_termination": False},
-        },
-        {
-            "env": BitFlippingEnv(n_bits=3),
-            "replay_buffer_class": sb3_per.PrioritizedHerReplayBuffer,
-        },
-    ],
-)
-def test_default_n_steps_is_named_where_it_does_not_fit(options):
-    with pytest.raises(ValueError, match=r"n_steps must be 1.* got 3.*Rainbow's default"):
-        rainbow(**options)
 
 
 @pytest.mark.parametrize(

@@ -219,8 +219,6 @@ def test_observations_have_the_attributes_of_an_array():
 
     for name in ("shape", "dtype", "ndim", "nbytes"):
         assert getattr(ours.observations, name) == getattr(plain.observations, name)
-    with pytest.raises(AttributeError, match=r"'mean': np.asarray\(buffer.observations\[:\]\)"):
-        ours.observations.mean()
 
 
 # When `pos` is set by hand
@@ -311,7 +309,7 @@ def test_repr_shows_frames_and_bytes():
     space = spaces.Box(0, 255, (4, 84, 84), np.uint8)
     buffer = PrioritizedReplayBuffer(1_000_000, space, TWO_ACTIONS, "cpu", n_stack=4)
 
-    assert "1000000 transitions, 7.1 GB, n_stack=4" in repr(buffer)
+    assert "1000000 transitions, 7,080.0 MB, n_stack=4" in repr(buffer)
 
 
 # Errors

