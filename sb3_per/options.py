@@ -22,6 +22,8 @@ Beta = float | Sequence[float] | Callable[[float], float]
 LARGEST_TD_ERROR = float(np.finfo(np.float32).max)
 SMALLEST = sys.float_info.min
 DEFAULT_EPS = 1e-6
+# A larger probability at both ends of Rainbow's support means that many returns are outside of it.
+LARGEST_SUPPORT_EDGE = 0.2
 
 
 class PrioritizationKwargs(TypedDict, total=False):

@@ -193,8 +193,7 @@ def _suggest_options(trial: "optuna.Trial", algorithm: str, fixed: dict[str, Any
 
 def _suggest_prioritization(trial: "optuna.Trial", default: str, fixed: dict[str, Any]) -> str:
     name: str = fixed.get("prioritization", default)
-    # Ranks refuse another eps, and other prioritizations keep their options.
-    if name in ("proportional", "rank") and not {"prioritization", "eps"} & fixed.keys():
+    if "prioritization" not in fixed and name == "proportional":  # LAP has other options
         name = trial.suggest_categorical("prioritization", ["proportional", "rank"])
     if name == "proportional" and "eps" not in fixed:
         trial.suggest_float("eps", 1e-6, 1e-1, log=True)

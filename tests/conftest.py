@@ -18,7 +18,7 @@ collect_ignore_glob = [] if find_spec("rl_zoo3") else _OF_RL_ZOO
 
 
 def pytest_collection_modifyitems(items):
-    """Let slow tests come first: at the end, one of them would leave the other cores idle."""
+    """Run slow tests first: at the end, one of them would leave the other cores idle."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 

@@ -63,7 +63,7 @@ class Count:
 
 
 def main(*arguments: str) -> None:
-    """Let ``from stable_baselines3 import SAC`` import PERSAC and so on, and print a table."""
+    """Make ``from stable_baselines3 import SAC`` import PERSAC and so on, and print a table."""
     count = Count()
     if arguments[:1] == ("rainbow",):
         setattr(stable_baselines3, "DQN", sb3_per.Rainbow)  # noqa: B010  # mypy forbids the other

@@ -24,7 +24,7 @@ from sb3_per.algorithms.networks import (
     RainbowPolicy,
 )
 from sb3_per.buffers.prioritized import PrioritizedReplayBufferSamples
-from sb3_per.options import RAINBOW, ReplayBufferKwargs
+from sb3_per.options import LARGEST_SUPPORT_EDGE, RAINBOW, ReplayBufferKwargs
 
 # A GPU projects at most so many atoms by a product with all shares, (n_atoms, n_atoms).
 MOST_IN_PRODUCT = 101
@@ -212,7 +212,7 @@ class Rainbow(PERDQN):
         edge = self._support_edge.item()
         if not isnan(edge):
             self.logger.record("train/support_edge", edge)
-        if edge > 0.2 and self._n_updates >= 1000 and not self._has_warned:
+        if edge > LARGEST_SUPPORT_EDGE and self._n_updates >= 1000 and not self._has_warned:
             self._has_warned = True
             parts = self.policy.parts
             warnings.warn(

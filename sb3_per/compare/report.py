@@ -25,6 +25,7 @@ from sb3_per.compare.statistics import (
     pooled_mean,
 )
 from sb3_per.compare.suite import FINAL_EVALUATIONS, Environment, Score, Suite, gym_id
+from sb3_per.options import LARGEST_SUPPORT_EDGE
 
 ALL = "all"  # the rows over all environments
 MEASURES = ("final", "area")
@@ -33,7 +34,6 @@ GREY, BLUE, ORANGE, GREEN = "#808080", "#3b8eea", "#e07b2a", "#2ba37f"
 COLOURS = (GREY, BLUE, ORANGE, GREEN, "#a66de0", "#e0526f", "#b8960c", "#1aa3b8")
 DASHES = ("-", "-", "--", "-.", ":")
 LARGEST_P = 0.05
-LARGEST_EDGE = 0.2  # of the probability at both ends of Rainbow's support
 TERMINAL_TABLES = (
     ("seeds", "final", "P final", "area", "P area"),
     ("equal time", "reached", "steps to threshold", "steps/s", "CPU min"),
@@ -106,7 +106,7 @@ def _narrow_supports(suite: Suite, runs: pd.DataFrame) -> list[str]:
     return [
         f"{suite.label(variant)}, {environment}: returns leave the support (train/support_edge is "
         f"{edge:.2f}). Choose v_min and v_max that fit."
-        for (variant, environment), edge in edges[edges > LARGEST_EDGE].items()
+        for (variant, environment), edge in edges[edges > LARGEST_SUPPORT_EDGE].items()
     ]
 
 

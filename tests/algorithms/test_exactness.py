@@ -83,7 +83,7 @@ def weighted_quantile_loss(weights):
 
 
 def replace_loss(kind, loss, monkeypatch):
-    """Let the base's ``train`` compute another loss."""
+    """Make the base's ``train`` compute another loss."""
     module = inspect.getmodule(PAIRS[kind].train)
     if kind in CRITICS and kind not in SQUARED:
         monkeypatch.setattr(module, "quantile_huber_loss", loss)

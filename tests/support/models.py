@@ -144,13 +144,13 @@ def gradients_of_one_step(model, monkeypatch):
 
 
 def sample_always(model, batch, monkeypatch):
-    """Let a model sample one batch again and again."""
+    """Make a model sample one batch again and again."""
 
     monkeypatch.setattr(model.replay_buffer, "sample", lambda *args, **kwargs: batch)
 
 
 def share_a_weighted_batch(ours, theirs, monkeypatch):
-    """Let a base have our networks, and both sample the same batch, whose weights differ."""
+    """Give a base our networks, and both the same batch, whose weights differ."""
     batch = ours.replay_buffer.sample(16)
     batch = batch._replace(weights=th.linspace(0.1, 2, 16).reshape(-1, 1))
     theirs.policy.load_state_dict(ours.policy.state_dict())
