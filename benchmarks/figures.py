@@ -128,7 +128,7 @@ def _draw_block(
     n_lines = len(next(iter(chances.values())))
     panel.fill_between((0.5, 1), top - 0.5, top + n_lines - 0.5, color=GREY, alpha=0.12, lw=0)
     for i, (algorithm, found) in enumerate(chances.items()):
-        colour, shift = ALGORITHMS[algorithm], 0.36 * (i - (len(chances) - 1) / 2)
+        colour, shift = ALGORITHMS[algorithm], 0.28 * (i - (len(chances) - 1) / 2)
         for y, (name, chance) in enumerate(found.items()):
             value, low, high = getattr(chance, measure)
             style = {"marker": "D", "markersize": 8} if name == verdicts.ALL else {"marker": "o"}

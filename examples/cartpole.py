@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+import torch
 from stable_baselines3.common.callbacks import EvalCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
@@ -51,6 +52,7 @@ def watch() -> None:
 
 
 if __name__ == "__main__":
+    torch.set_num_threads(1)  # faster for small networks
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--variant", choices=VARIANTS, default="proportional")

@@ -1,6 +1,7 @@
 """A prioritization of your own: TD errors, and a bonus for rarely replayed transitions."""
 
 import numpy as np
+import torch
 from stable_baselines3.common.evaluation import evaluate_policy
 
 from sb3_per import PERDQN
@@ -38,4 +39,5 @@ def main(total_timesteps: int = 10_000) -> None:
 
 
 if __name__ == "__main__":
+    torch.set_num_threads(1)  # faster for small networks
     main()

@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium as gym
 import minigrid  # noqa: F401  # registers the environments
 import numpy as np
+import torch
 from stable_baselines3.common.evaluation import evaluate_policy
 
 from sb3_per import PERDQN, collect
@@ -113,6 +114,7 @@ def main(steps: int = 10_000, n_episodes: int = 20, seed: int = 0) -> float:
 
 
 if __name__ == "__main__":
+    torch.set_num_threads(1)  # faster for small networks
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=10_000)
     parser.add_argument("--n-episodes", type=int, default=20, help="episodes of demonstrations")

@@ -2,6 +2,7 @@
 
 import gymnasium as gym
 import numpy as np
+import torch
 from gymnasium.spaces import Box, Dict, Discrete
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
@@ -37,4 +38,5 @@ def main(total_timesteps: int = 12_000) -> None:
 
 
 if __name__ == "__main__":
+    torch.set_num_threads(1)  # faster for small networks
     main()

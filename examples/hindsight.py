@@ -2,6 +2,7 @@
 
 import argparse
 
+import torch
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.envs import BitFlippingEnv
 from stable_baselines3.common.evaluation import evaluate_policy
@@ -34,6 +35,7 @@ def main(total_timesteps: int = 6000, n_bits: int = 10, seed: int = 0) -> float:
 
 
 if __name__ == "__main__":
+    torch.set_num_threads(1)  # faster for small networks
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--n-bits", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)

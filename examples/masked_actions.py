@@ -8,6 +8,7 @@ buffer stores the masks of the next observations, which the targets need.
 
 import gymnasium as gym
 import numpy as np
+import torch
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.dqn.policies import MultiInputPolicy, QNetwork
@@ -115,4 +116,5 @@ def main(total_timesteps: int = 3_000) -> dict[str, float]:
 
 
 if __name__ == "__main__":
+    torch.set_num_threads(1)  # faster for small networks
     main()

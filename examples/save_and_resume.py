@@ -35,4 +35,5 @@ def main(total_timesteps: int = 2000) -> None:
 
 
 if __name__ == "__main__":
+    th.set_num_threads(1)  # faster for small networks
     main()

@@ -1,6 +1,6 @@
 """Prioritized experience replay for Stable-Baselines3."""
 
-from typing import NoReturn
+from typing import Any
 
 from sb3_per import algorithms
 from sb3_per.algorithms import *  # noqa: F403  # whatever algorithms there are
@@ -43,7 +43,7 @@ __all__ = [
 __all__ += algorithms.__all__
 
 
-def __getattr__(name: str) -> NoReturn:
+def __getattr__(name: str) -> Any:
     from sb3_per._utils import install
 
     if name in ("PERQRDQN", "PERTQC", "PERCrossQ"):  # else they are there

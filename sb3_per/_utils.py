@@ -18,7 +18,7 @@ def require_number(name: str, value: Any, low: float, high: float) -> None:
     """Raise ValueError unless the value is a number in [low, high]; True is no number."""
     is_number = isinstance(value, Real) and not isinstance(value, bool | np.bool_)
     if not (is_number and low <= float(value) <= high):
-        raise ValueError(f"{name} must lie in [{low}, {high}], got {value!r}")
+        raise ValueError(f"{name} must be a number in [{low}, {high}], got {value!r}")
 
 
 def require_whole(name: str, value: Any, lowest: int = 1) -> None:
@@ -85,7 +85,7 @@ def fill(targets: Any, sources: Any, name: str = "arrays") -> None:
 
 def install(extra: str) -> str:
     """Return the commands that install an extra of sb3-per; each of them is enough."""
-    return f'pip install "sb3-per[{extra}]"\n(in a clone: pip install ".[{extra}]")'
+    return f'pip install ".[{extra}]" in a clone, or pip install "sb3-per[{extra}]"'
 
 
 def kernel(function: Function) -> Function:

@@ -163,11 +163,7 @@ def require_known(names: Iterable[str], known: Iterable[str]) -> None:
     for name in names:
         if name not in known:
             nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-            hint = (
-                f"the options are {[*known]}, and prioritization_kwargs has those of a class alone"
-            )
-            if nearest:
-                hint = f"did you mean {nearest[0]!r}?"
+            hint = f"did you mean {nearest[0]!r}?" if nearest else f"the options are {[*known]}"
             raise ValueError(f"there is no option {name!r}: {hint}")
 
 

@@ -1,10 +1,14 @@
-// Wide tables of values with intervals become a list per row on a phone: "column: value".
-document.addEventListener("DOMContentLoaded", () => {
+// On a phone, tables that do not fit, and those of values with intervals, become a list per row: "column: value".
+function arrange() {
   for (const table of document.querySelectorAll("article table")) {
     const names = [...table.querySelectorAll("thead tr:last-child th")].map((cell) => cell.textContent.trim());
     const cells = [...table.querySelectorAll("tbody td")];
-    if (names.length < 5 || !cells.some((cell) => /\d [[(][-\d]/.test(cell.textContent))) continue;
+    table.classList.remove("stacked");
+    const fits = names.length < 3 || table.offsetWidth <= table.parentElement.clientWidth;
+    if (fits && !(names.length > 4 && cells.some((cell) => /\d [[(][-\d]/.test(cell.textContent)))) continue;
     table.classList.add("stacked");
     for (const cell of cells) if (cell.textContent.trim()) cell.dataset.column = names[cell.cellIndex];
   }
-});
+}
+window.addEventListener("load", arrange);
+window.addEventListener("resize", arrange);

@@ -411,6 +411,6 @@ def refuse_misspelled(algorithm: type[Any], arguments: Mapping[str, Any]) -> Non
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values()):
         return  # of a subclass, which takes names that are not known here
     for name in arguments.keys() - taken.keys():
-        for nearest in difflib.get_close_matches(name, taken, n=1):
-            hint = f"did you mean {nearest!r}?"
+        for nearest in difflib.get_close_matches(name, [*taken, *algorithm._misplaced], n=1):
+            hint = f"did you mean {algorithm._misplaced.get(nearest, repr(nearest))}?"
             raise ValueError(f"{algorithm.__name__} has no argument {name!r}: {hint}")

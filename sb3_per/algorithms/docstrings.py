@@ -2,7 +2,10 @@
 
 import inspect
 import re
+import textwrap
 from typing import Any
+
+WIDTH = 76  # `help` puts four characters in front of each line
 
 
 def with_arguments(kind: type[Any]) -> str:
@@ -20,7 +23,7 @@ def with_arguments(kind: type[Any]) -> str:
     kwargs = kwargs.partition(" The defaults here: ")[0]  # a base may have added its own
     texts["replay_buffer_kwargs"] = f"{kwargs} The defaults here: ``{defaults}``."
     lines = [
-        f":param {name}: {texts[name]}"
+        "\n    ".join(textwrap.wrap(f":param {name}: {texts[name]}", WIDTH, break_on_hyphens=False))
         for name in inspect.signature(kind).parameters
         if name in texts
     ]
@@ -33,4 +36,5 @@ def _explained_in(docstring: str) -> dict[str, str]:
     # SB3 refers to pages of its own site, which have no name elsewhere.
     text = re.sub(r"\s*See :ref:`\w+`", "", inspect.cleandoc(docstring))
     _, *parts = re.split(r"^:param (\w+): *", text, flags=re.MULTILINE)
-    return {name: part.rstrip() for name, part in zip(parts[::2], parts[1::2], strict=True)}
+    names, explanations = parts[::2], parts[1::2]
+    return {name: " ".join(part.split()) for name, part in zip(names, explanations, strict=True)}

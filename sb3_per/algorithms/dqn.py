@@ -40,9 +40,9 @@ class PERDQN(PrioritizedAlgorithm, DQN):
 
     :param double_q: Use Double Q-learning (van Hasselt et al. 2016): the online network chooses the
         next action, the target network evaluates it.
-    :param cuda_graphs: On a GPU, record gradient steps and actions as CUDA graphs, which are
-        several times as fast and give the same numbers. None for where that is possible, True for
-        an error where it is not, False for never.
+    :param cuda_graphs: On a GPU, record gradient steps and actions as CUDA graphs, which give the
+        same numbers. None for where that is possible, True for an error where it is not, False for
+        never.
     """
 
     default_options = FULL_CORRECTION

@@ -41,8 +41,8 @@ TERMINAL_TABLES = (
 MOST_BANDS = 3  # more cannot be told apart
 LABEL_WIDTH = 24  # characters of a terminal
 WIDTH = 5.4  # inches; 12-point text can still be read when a phone shrinks this to 340 pixels
-COLUMNS = ["environment", "variant", "seeds", "final", "final less", "P final"]
-COLUMNS += ["area", "area less", "P area", "equal time", "reached", "steps to threshold"]
+COLUMNS = ["environment", "variant", "seeds", "final", "final - base", "P final"]
+COLUMNS += ["area", "area - base", "P area", "equal time", "reached", "steps to threshold"]
 COLUMNS += ["steps/s", "CPU min"]
 RUN_COLUMNS = ["variant", "environment", "seed", "final_return", "area_return", "final_score"]
 RUN_COLUMNS += ["area_score", "equal_time_return", "equal_time_score", "steps_to_threshold"]
@@ -58,7 +58,7 @@ _LEGEND = f"""\
 - equal time: final, from as much CPU time as the baseline takes.
 - Brackets: 95 % bootstrap intervals, from {LEAST_RUNS} seeds on."""
 _NOTES = f"""\
-- *less*: difference from the baseline. Intervals are not corrected for their number.
+- *- base*: difference from the baseline. Intervals are not corrected for their number.
 - *reached*: runs with an evaluation at the threshold or above. The median counts other runs as
   longer than the training.
 - With a budget, steps to the threshold are CPU seconds.
@@ -236,7 +236,7 @@ def _row(
         row[measure] = as_text(pooled_mean(values[0]))
         if variant != over:
             chance = improvement(*scores)
-            row[f"{measure} less"] = as_text(difference(*values), digits)
+            row[f"{measure} - base"] = as_text(difference(*values), digits)
             row[f"P {measure}"] = as_text(chance, 2)
             chances[measure] = chance
     in_time = [part.loc[seeds, f"equal_time_{unit}"].to_numpy() for part in both[0]]

@@ -51,7 +51,7 @@ def read_result(folder: Path, run: Run) -> Result | None:
     if changed:
         raise ValueError(
             f"{path} was made with other settings: {'; '.join(changed)}. Choose another --out, or "
-            "delete this file to train the run again"
+            f"delete {folder}"
         )
     return result
 

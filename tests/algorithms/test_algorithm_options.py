@@ -98,6 +98,8 @@ def test_docstring_of_rainbow_names_its_parts():
 def test_unknown_argument_is_refused(kind):
     with pytest.raises(ValueError, match="did you mean 'learning_rate'"):
         make(kind, lerning_rate=1e-3)
+    with pytest.raises(ValueError, match=r"did you mean replay_buffer_kwargs=dict\(alpha=...\)"):
+        make(kind, aplha=0.5)
     with pytest.raises(TypeError, match="xyz"):
         make(kind, xyz=1)
     with pytest.raises(ValueError, match=r"aplha.*alpha"):
@@ -313,6 +315,4 @@ def test_without_contrib_the_others_can_be_imported():
 
     run = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, check=False)
 
-    assert 'ImportError: sb3_per.PERTQC needs sb3-contrib: pip install "sb3-per[contrib]"' in (
-        run.stderr
-    )
+    assert 'ImportError: sb3_per.PERTQC needs sb3-contrib: pip install ".[contrib]"' in run.stderr

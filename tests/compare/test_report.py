@@ -114,7 +114,7 @@ def test_table_compares_variants_over_and_in_environments():
     assert overall["P final"] == "0.50 [0.50, 0.50]"
     inside = row(made, environment="A-v0", variant="PERDQN")
     assert inside["P area"] == "1.00 [1.00, 1.00]"
-    assert inside["area less"].startswith("2.00 [")
+    assert inside["area - base"].startswith("2.00 [")
     assert inside["reached"] == "5 of 5"
     outside = row(made, environment="B-v0", variant="PERDQN")
     assert outside["P area"] == "0.00 [0.00, 0.00]"
