@@ -218,6 +218,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
                 stored = read_pickled_buffer(file)
                 require_matching_buffer(stored, self)
                 buffer._refill_from(stored)
+        buffer.device = self.device  # the user may have moved the model
         if not truncate_last_traj:
             return
         if isinstance(buffer, PrioritizedHerReplayBuffer):

@@ -12,6 +12,7 @@ import zipfile
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch as th
 from builders import BOX, TWO_ACTIONS
 from checks import assert_same_buffer
 from gymnasium import spaces
@@ -384,6 +385,15 @@ def test_buffer_is_loaded_as_it_was_stored(how, tmp_path):
 
     assert_same_buffer(model.replay_buffer, stored)
     assert model.learn(60, reset_num_timesteps=False).num_timesteps == 200
+
+
+def test_loaded_buffer_is_on_the_device_of_the_model(tmp_path):
+    model = make().learn(60)
+    model.save_replay_buffer(tmp_path / "buffer")
+    model.device = th.device("meta")
+    model.load_replay_buffer(tmp_path / "buffer")
+
+    assert model.replay_buffer.device == model.device
 
 
 def test_buffer_that_is_exchanged_does_not_join_two_episodes(tmp_path):
