@@ -90,32 +90,35 @@ def arguments_to_load(
     if not fields.keys() & {STORED, "replay_buffer_class"}:
         return given, {}  # it is not of an off-policy algorithm, which SB3's `load` shows
     options, lost = _readable(fields.get(STORED, {}))
-    arguments = dict(given)
-    if isinstance(policy := fields.get("policy_class"), str):
-        replaced = {"policy_class": _policy_of(algorithm, policy)}
-        arguments["custom_objects"] = {**(given["custom_objects"] or {}), **replaced}
-    sb3_class = fields.get("replay_buffer_class")
-    n_steps = options.pop("n_steps", fields.get("n_steps", 1))
-    # In this order: SB3 may have loaded and saved the model since, and the user decides.
-    later = {
-        **(fields.get("replay_buffer_kwargs") or {}),
-        **(given.get("replay_buffer_kwargs") or {}),
+    buffer_class, n_steps, of_sb3 = _of_sb3(fields)
+    # SB3 may have loaded and saved the model since, so its options count. The user's come last.
+    later = {**of_sb3, **(given.get("replay_buffer_kwargs") or {})}
+    arguments = {
+        "replay_buffer_class": options.pop("replay_buffer_class", buffer_class),
+        "n_steps": options.pop("n_steps", n_steps),
+        **given,
     }
-    if sb3_class is NStepReplayBuffer:
-        # Its options may name n_steps, which SB3's algorithm then has as 1; gamma is the same.
-        n_steps = later.pop("n_steps", n_steps)
-        later.pop("gamma", None)
-    default = None if sb3_class in WITHOUT_PRIORITIES else sb3_class
-    buffer_class = options.pop("replay_buffer_class", default)
     prioritization = options.get("prioritization")
     is_another = later.get("prioritization", prioritization) != prioritization
     if is_another or "prioritization" in lost:
         # They were chosen for the stored one.
         options = {name: v for name, v in options.items() if name not in OPTION_NAMES}
     arguments["replay_buffer_kwargs"] = {**options, **later}
-    arguments.setdefault("replay_buffer_class", buffer_class)
-    arguments.setdefault("n_steps", n_steps)
+    if isinstance(policy := fields.get("policy_class"), str):
+        replaced = {"policy_class": _policy_of(algorithm, policy)}
+        arguments["custom_objects"] = {**(given["custom_objects"] or {}), **replaced}
     return arguments, lost
+
+
+def _of_sb3(fields: dict[str, Any]) -> tuple[type[Any] | None, int, dict[str, Any]]:
+    """Return the buffer class (None: the default), n_steps and options in the fields of SB3."""
+    kind, n_steps = fields.get("replay_buffer_class"), fields.get("n_steps", 1)
+    options = dict(fields.get("replay_buffer_kwargs") or {})
+    if kind is NStepReplayBuffer:
+        # Its options may name n_steps, which SB3's algorithm then has as 1; gamma is the same.
+        n_steps = options.pop("n_steps", n_steps)
+        options.pop("gamma", None)
+    return None if kind in WITHOUT_PRIORITIES else kind, n_steps, options
 
 
 def _policy_of(algorithm: type["PrioritizedAlgorithm"], stored: str) -> type[BasePolicy]:
