@@ -1,6 +1,6 @@
 """Prioritized experience replay for Stable-Baselines3."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sb3_per import algorithms
 from sb3_per.algorithms import *  # noqa: F403  # whatever algorithms there are
@@ -43,9 +43,11 @@ __all__ = [
 __all__ += algorithms.__all__
 
 
-def __getattr__(name: str) -> Any:
-    from sb3_per._utils import install
+if not TYPE_CHECKING:  # a type checker would take any name
 
-    if name in ("PERQRDQN", "PERTQC", "PERCrossQ"):  # else they are there
-        raise ImportError(f"sb3_per.{name} needs sb3-contrib: {install('contrib')}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        from sb3_per._utils import install
+
+        if name in ("PERQRDQN", "PERTQC", "PERCrossQ"):  # else they are there
+            raise ImportError(f"sb3_per.{name} needs sb3-contrib: {install('contrib')}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -80,7 +80,7 @@ def load_checkpoint(
         _restore_normalization(model.get_vec_normalize_env(), state["normalization"])
         if model.seed is not None and model.env is not None:
             model.env.seed(model.seed + model.num_timesteps)
-        _restore_random(model, state["random"])
+        _restore_random(model, state["random"])  # last: all of the above may draw numbers
     return model
 
 

@@ -22,8 +22,6 @@ Beta = float | Sequence[float] | Callable[[float], float]
 LARGEST_TD_ERROR = float(np.finfo(np.float32).max)
 SMALLEST = sys.float_info.min
 DEFAULT_EPS = 1e-6
-# A larger probability at both ends of Rainbow's support means that many returns are outside of it.
-LARGEST_SUPPORT_EDGE = 0.2
 
 
 class PrioritizationKwargs(TypedDict, total=False):
@@ -147,6 +145,8 @@ class PrioritizationOptions:
         """Return the options that stored priorities depend on, as JSON returns them."""
         names = ("prioritization", "prioritization_kwargs")
         options = {**self.shared, **{name: getattr(self, name) for name in names}}
+        if self.prioritization in ("rank", "lap"):
+            del options["eps"]  # without effect
         as_read: dict[str, Any] = json.loads(json.dumps(options, default=_as_json))
         return as_read
 

@@ -102,7 +102,19 @@ _SEARCHED_WITH_GOALS = ("n_sampled_goal", "goal_selection_strategy")
 _FIXED = "replay_buffer_kwargs."
 # RL-Zoo has no search for CrossQ, which has SAC's hyperparameters except tau.
 _SEARCHED_AS = {"crossq": "sac"}
-_WITHOUT = {"crossq": "tau"}
+
+
+class _WithoutTau:
+    """A trial that suggests no tau, for an algorithm without target networks."""
+
+    def __init__(self, trial: "optuna.Trial") -> None:
+        self._trial = trial
+
+    def suggest_float(self, name: str, low: float, high: float, **options: Any) -> float:
+        return low if name == "tau" else self._trial.suggest_float(name, low, high, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._trial, name)
 
 
 def sampler_of(algorithm: str) -> Sampler:
@@ -126,7 +138,8 @@ def sampler_of(algorithm: str) -> Sampler:
     def sample(
         trial: "optuna.Trial", n_actions: int, n_envs: int, additional_args: dict[str, Any]
     ) -> dict[str, Any]:
-        of_base = sample_base(trial, n_actions, n_envs, additional_args)
+        searched: Any = _WithoutTau(trial) if base == "crossq" else trial
+        of_base = sample_base(searched, n_actions, n_envs, additional_args)
         if algorithm == "rainbow":
             trial.suggest_categorical("noisy", [False, True])
             trial.suggest_float("v_max", 1.0, 1000.0, log=True)
@@ -162,7 +175,6 @@ def converter_of(base: str) -> Converter:
             of_buffer["beta"] = [first, first + rise * (1 - first)]
         if others.get("noise_type", "") is None:  # RL-Zoo would pass both to the algorithm
             del others["noise_type"], others["noise_std"]
-        others.pop(_WITHOUT.get(base, ""), None)
         parts: dict[str, Any] = {}
         if "v_max" in others:  # Rainbow's
             v_max = others.pop("v_max")

@@ -36,12 +36,12 @@ from sb3_per.algorithms.models import (
 from sb3_per.buffers.files import is_archive, load_buffer, read_pickled_buffer, save_buffer
 from sb3_per.buffers.her import PrioritizedHerReplayBuffer, require_compute_reward
 from sb3_per.buffers.prioritized import PrioritizedReplayBuffer
-from sb3_per.options import LAP, OPTION_NAMES, PAPER, beta_at
+from sb3_per.options import LAP, PAPER, ReplayBufferKwargs, beta_at
 
 SelfPrioritized = TypeVar("SelfPrioritized", bound="PrioritizedAlgorithm")
 
 # Options that belong in ``replay_buffer_kwargs``.
-_OF_BUFFERS = (*OPTION_NAMES, "n_stack", "info_keys", "storage_dir")
+_OF_BUFFERS = [n for n in ReplayBufferKwargs.__annotations__ if n not in ("n_steps", "gamma")]
 
 
 class PrioritizedAlgorithm(OffPolicyAlgorithm):
@@ -86,12 +86,12 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             return super().__new__(cls)
 
         def __init_subclass__(cls, **kwargs: Any) -> None:
-            """Show the arguments of the constructor in ``help``, not those of ``__new__``."""
+            """Show the arguments of the constructor in ``help``; our docstrings explain them."""
             super().__init_subclass__(**kwargs)
             of_constructor = inspect.signature(cls.__init__)
             arguments = [*of_constructor.parameters.values()][1:]  # without self
             cls.__signature__ = of_constructor.replace(parameters=arguments)
-            if cls.policy_aliases and cls.__module__.startswith("sb3_per."):  # an algorithm of ours
+            if cls.policy_aliases and cls.__module__.startswith("sb3_per."):  # not a mixin
                 cls.__doc__ = with_arguments(cls)
 
     @property
@@ -218,7 +218,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
                 stored = read_pickled_buffer(file)
                 require_matching_buffer(stored, self)
                 buffer._refill_from(stored)
-        buffer.device = self.device  # the user may have moved the model
+        buffer.device = self.device  # as in SB3: the user may have set `model.device`
         if not truncate_last_traj:
             return
         if isinstance(buffer, PrioritizedHerReplayBuffer):
@@ -350,8 +350,9 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         """
         Load a model as SB3 does; models of SB3's own algorithm continue with priorities.
 
-        ``replay_buffer_kwargs`` changes the options that it names, such as ``storage_dir``. The
-        buffer takes memory, or makes files, when a transition is stored.
+        ``replay_buffer_kwargs`` changes the options that it names, such as ``storage_dir``; with
+        another ``prioritization``, the other options are the defaults. The buffer takes memory, or
+        makes files, when a transition is stored.
 
         :raises ValueError: for an option of the buffer that is not in ``replay_buffer_kwargs``, and
             for a model of another algorithm.

@@ -84,7 +84,7 @@ def require_matching_buffer(buffer: ReplayBuffer, model: OffPolicyAlgorithm) -> 
 
 
 def n_stack_by_default(model: "PrioritizedAlgorithm", kind: type[PrioritizedReplayBuffer]) -> int:
-    """Return how many stacked frames the buffer stores once each, 1 if it stores stacks."""
+    """Return how many stacked frames the buffer stores once each, 1 for whole stacks; print it."""
     stack = None if model.env is None else unwrap_vec_wrapper(model.env, VecFrameStack)
     if stack is None or not is_image_space(stack.observation_space):
         return 1
@@ -96,7 +96,7 @@ def n_stack_by_default(model: "PrioritizedAlgorithm", kind: type[PrioritizedRepl
     if model.verbose >= 1:
         how = "stacked frames once" if obstacle is None else f"whole stacks because of {obstacle}"
         print(f"Storing {how} in the replay buffer.")  # noqa: T201  # as SB3 says how it wraps
-    return 1 if obstacle is not None else int(stack.stacked_obs.n_stack)
+    return int(stack.stacked_obs.n_stack) if obstacle is None else 1
 
 
 def stacks_frames_first(env: VecEnv | None) -> bool | None:

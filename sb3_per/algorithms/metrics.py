@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 # Weight of the past in the averages of the gradient's second moments: about the last 100 batches.
 # A single batch may hold none of the rare samples with large gradients.
 _PAST = 0.99
+# A larger probability at both ends of Rainbow's support means that many returns are outside of it.
+LARGEST_SUPPORT_EDGE = 0.2
 
 
 class Metrics(NamedTuple):

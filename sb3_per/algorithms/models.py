@@ -32,8 +32,8 @@ Place = str | pathlib.Path | io.BufferedIOBase
 # The field of our options. SB3 sets it as an attribute of a loaded model, and saves it again.
 STORED = "prioritized_replay"
 # The options that SB3's buffers take, too: all, and HerReplayBuffer alone.
-_OF_SB3 = ("handle_timeout_termination",)
-_OF_HER = ("n_sampled_goal", "goal_selection_strategy", "copy_info_dict")
+_SHARED_OPTIONS = ("handle_timeout_termination",)
+_HER_OPTIONS = ("n_sampled_goal", "goal_selection_strategy", "copy_info_dict")
 
 
 def copy_to_save(model: "PrioritizedAlgorithm") -> Any:
@@ -44,23 +44,21 @@ def copy_to_save(model: "PrioritizedAlgorithm") -> Any:
     buffer = getattr(model, "replay_buffer", None)  # None if it was deleted
     if buffer is not None:  # perhaps not the one that the model had at first
         kind = type(buffer)
+        # The model's beta, as `_update_beta` takes it: the buffer has its present value.
         options = options_of(buffer, options) | {"beta": options["beta"]}
         saved.optimize_memory_usage = buffer.optimize_memory_usage
+        # SB3 divides `buffer_size` by n_envs; an assigned buffer may have another size.
         if buffer.buffer_size != max(model.buffer_size // model.n_envs, 1):
             saved.buffer_size = buffer.n_slots
     has_goals = issubclass(kind, HerReplayBuffer)  # type: ignore[arg-type]  # it is set by now
     saved.replay_buffer_class = HerReplayBuffer if has_goals else None
-    names = (*_OF_SB3, *_OF_HER) if has_goals else _OF_SB3
+    names = (*_SHARED_OPTIONS, *_HER_OPTIONS) if has_goals else _SHARED_OPTIONS
     saved.replay_buffer_kwargs = {name: options[name] for name in names if name in options}
     if kind is not resolve_buffer_class(saved.replay_buffer_class, model.observation_space):
         options["replay_buffer_class"] = kind
     if isinstance(model.observation_space, spaces.Dict):
         options["n_steps"], saved.n_steps = model.n_steps, 1  # SB3 has no n-step returns there
-    for name, policy in model.policy_aliases.items():
-        if policy is model.policy_class and policy.__module__.startswith("sb3_per."):
-            kinds = [k for k in type(model).__mro__ if k.__module__.startswith("sb3_per.")]
-            # `DQN.load` refuses this name: it could not train the policy.
-            saved.policy_class = f"{name} of sb3_per.{kinds[0].__name__}"
+    saved.policy_class = _named_policy(model)
     setattr(saved, STORED, json.loads(data_to_json(options)))
     return saved
 
@@ -85,14 +83,15 @@ def arguments_to_load(
     :return: The arguments; and by the names of the options that could not be read, the reason.
     :raises ValueError: for a model whose policy is another algorithm's.
     """
+    # SB3 reads the file again in its `load`: it has no function for the fields alone.
     data, *_ = load_from_zip_file(path, custom_objects=given["custom_objects"], device="cpu")
     fields = data or {}
     if not fields.keys() & {STORED, "replay_buffer_class"}:
-        return given, {}  # it is not of an off-policy algorithm, which SB3's `load` shows
+        return given, {}  # a model of PPO, for example, which `require_matching_policy` refuses
     options, lost = _readable(fields.get(STORED, {}))
-    buffer_class, n_steps, of_sb3 = _of_sb3(fields)
+    buffer_class, n_steps, sb3_options = _read_sb3_fields(fields)
     # SB3 may have loaded and saved the model since, so its options count. The user's come last.
-    later = {**of_sb3, **(given.get("replay_buffer_kwargs") or {})}
+    later = {**sb3_options, **(given.get("replay_buffer_kwargs") or {})}
     arguments = {
         "replay_buffer_class": options.pop("replay_buffer_class", buffer_class),
         "n_steps": options.pop("n_steps", n_steps),
@@ -101,7 +100,7 @@ def arguments_to_load(
     prioritization = options.get("prioritization")
     is_another = later.get("prioritization", prioritization) != prioritization
     if is_another or "prioritization" in lost:
-        # They were chosen for the stored one.
+        # The other options were chosen for the stored prioritization.
         options = {name: v for name, v in options.items() if name not in OPTION_NAMES}
     arguments["replay_buffer_kwargs"] = {**options, **later}
     if isinstance(policy := fields.get("policy_class"), str):
@@ -110,7 +109,7 @@ def arguments_to_load(
     return arguments, lost
 
 
-def _of_sb3(fields: dict[str, Any]) -> tuple[type[Any] | None, int, dict[str, Any]]:
+def _read_sb3_fields(fields: dict[str, Any]) -> tuple[type[Any] | None, int, dict[str, Any]]:
     """Return the buffer class (None: the default), n_steps and options in the fields of SB3."""
     kind, n_steps = fields.get("replay_buffer_class"), fields.get("n_steps", 1)
     options = dict(fields.get("replay_buffer_kwargs") or {})
@@ -121,8 +120,17 @@ def _of_sb3(fields: dict[str, Any]) -> tuple[type[Any] | None, int, dict[str, An
     return None if kind in WITHOUT_PRIORITIES else kind, n_steps, options
 
 
+def _named_policy(model: "PrioritizedAlgorithm") -> type[BasePolicy] | str:
+    """Return a model's policy; of one that SB3 lacks, a name that ``DQN.load`` refuses."""
+    for name, policy in model.policy_aliases.items():
+        if policy is model.policy_class and policy.__module__.startswith("sb3_per."):
+            kinds = [k for k in type(model).__mro__ if k.__module__.startswith("sb3_per.")]
+            return f"{name} of sb3_per.{kinds[0].__name__}"
+    return model.policy_class
+
+
 def _policy_of(algorithm: type["PrioritizedAlgorithm"], stored: str) -> type[BasePolicy]:
-    """Return the policy of a name that ``copy_to_save`` has given to it."""
+    """Return the policy of a name of ``_named_policy``."""
     name, _, owner = stored.partition(" of sb3_per.")
     if owner not in [kind.__name__ for kind in algorithm.__mro__]:
         hint = f"load a model of {owner} with {owner}"
@@ -151,8 +159,11 @@ def require_matching_policy(model: OffPolicyAlgorithm) -> None:
     policy, needed = model.policy_class, model.policy_aliases["MlpPolicy"]
     libraries = ("stable_baselines3.", "sb3_contrib.", "sb3_per.")
     bases = {kind for kind in policy.__mro__ if kind.__module__.startswith(libraries)}
+    # Rainbow's are policies of DQN, too, but PERDQN would train them without noise.
+    ours = [kind for kind in bases if kind.__module__.startswith("sb3_per.")]
+    is_rainbows = bool(ours) and not any(issubclass(needed, kind) for kind in ours)
     # A policy of the user's own need not derive from any.
-    if bases - {*BasePolicy.__mro__} and not issubclass(policy, needed):
+    if bases - {*BasePolicy.__mro__} and (is_rainbows or not issubclass(policy, needed)):
         raise ValueError(
             f"{type(model).__name__} needs a {needed.__name__}, got {policy.__name__}: load a "
             "model with the algorithm that saved it, or with the prioritized version of that"

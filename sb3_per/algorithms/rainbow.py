@@ -14,7 +14,7 @@ from stable_baselines3.common.utils import LinearSchedule
 from torch.nn import functional as F
 
 from sb3_per.algorithms.dqn import PERDQN, huber_losses
-from sb3_per.algorithms.metrics import Metrics
+from sb3_per.algorithms.metrics import LARGEST_SUPPORT_EDGE, Metrics
 from sb3_per.algorithms.networks import (
     CnnRainbowPolicy,
     MultiInputRainbowPolicy,
@@ -24,7 +24,7 @@ from sb3_per.algorithms.networks import (
     RainbowPolicy,
 )
 from sb3_per.buffers.prioritized import PrioritizedReplayBufferSamples
-from sb3_per.options import LARGEST_SUPPORT_EDGE, RAINBOW, ReplayBufferKwargs
+from sb3_per.options import RAINBOW, ReplayBufferKwargs
 
 # A GPU projects at most so many atoms by a product with all shares, (n_atoms, n_atoms).
 MOST_IN_PRODUCT = 101

@@ -2,7 +2,7 @@
 Buffers in files without pickle: reading a file runs no code, and fills a buffer that exists.
 
 A file is an ``.npz`` archive that ``numpy.load`` can open. It holds arrays, and a JSON header with
-everything else.
+everything else. ``read_pickled_buffer`` alone reads pickles, which can run code: those of SB3.
 """
 
 import io
@@ -134,7 +134,7 @@ def read_pickled_buffer(file: Any) -> ReplayBuffer:
     return buffer
 
 
-# Files.
+# Archives.
 
 
 def write_archive(path: Place, kind: str, contents: Mapping[str, Any]) -> None:

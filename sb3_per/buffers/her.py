@@ -152,7 +152,7 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
         return {**starts, "current_start": self._current_ep_start}
 
     def _fill(self, state: Mapping[str, Any]) -> None:
-        # First, since `_take_in_storage` asks which episodes have ended.
+        # First: `_episodes` needs the size, and `_take_in_storage` the episodes.
         self.pos, self.full = state["pos"], state["full"]
         fill(self._episodes(), state["episodes"])
         super()._fill(state)
@@ -254,7 +254,10 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
         ]
         return self._batch_of([*fields, None], SampledBatch(slots, weights))
 
-    def _require_enough(self, batch_size: int) -> None:
+    def _require_demonstrable(self) -> None:
+        raise ValueError("demonstrations do not work with hindsight replay")
+
+    def _require_enough(self, sizes: tuple[int, int]) -> None:
         if self.n_sampleable == 0:
             raise ValueError(
                 "HER only samples from whole episodes that have ended: learning_starts must be "
@@ -262,7 +265,7 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
                 "environments (to continue with a loaded model, load its buffer, too), got no such "
                 f"episode in {len(self)} of {self.n_slots} transitions"
             )
-        super()._require_enough(batch_size)
+        super()._require_enough(sizes)
 
     def _sample_goals(self, batch_indices: IntArray, env_indices: IntArray) -> NDArray[Any]:
         """

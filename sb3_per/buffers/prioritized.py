@@ -23,7 +23,6 @@ from numpy.typing import ArrayLike, NDArray
 from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 from stable_baselines3.common.type_aliases import ReplayBufferSamples, TensorDict
 from stable_baselines3.common.vec_env import VecNormalize
-from stable_baselines3.her.her_replay_buffer import HerReplayBuffer
 from typing_extensions import Unpack
 
 from sb3_per._utils import (
@@ -47,7 +46,7 @@ from sb3_per.prioritization.base import Prioritization
 from sb3_per.prioritization.sampler import (
     PrioritizedSampler,
     SampledBatch,
-    require_finite,
+    require_updatable,
     sample_both,
     update_both,
     warm_up,
@@ -272,17 +271,18 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         :param sources: Each one is a dict of arrays (``observations``, ``actions``, ``rewards``,
             ``next_observations``, ``terminations``, ``truncations``; with ``info_keys`` also
             ``infos``, a dict of arrays) of consecutive transitions, shapes (n, ...); a
-            ``ReplayBuffer`` of SB3 or the path of its pickle; or a Minari dataset. Actions are as
-            the algorithm stores them: scaled to [-1, 1] for continuous ones (``add_demonstrations``
-            of a model scales them).
-        :raises ValueError: before anything has changed, for arrays that do not fit the spaces,
-            hindsight replay, and for ``weight_normalization="buffer"``.
+            ``ReplayBuffer``, of SB3 or ours, or the path of a pickled one; or a Minari dataset.
+            Actions are as the algorithm stores them: scaled to [-1, 1] for continuous ones
+            (``add_demonstrations`` of a model scales them).
+        :raises ValueError: before anything has changed, for arrays that do not fit the spaces, for
+            no transition, for hindsight replay, and for ``weight_normalization="buffer"``.
         """
         self._require_demonstrable()
         before = () if self.demonstrations is None else (self.demonstrations,)
         found = [as_stored(transitions_of(source), self) for source in (*before, *sources)]
         n = sum(len(transitions["rewards"]) for transitions in found)
-        require_whole("the number of demonstrations", n)
+        if n == 0:
+            raise ValueError("demonstrations must have at least one transition, got none")
         # The row at the write head of full memory-optimised storage could not be sampled.
         demonstrations = self._like(n + self.optimize_memory_usage, n_envs=1)
         for transitions in found:
@@ -293,10 +293,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         self.demonstrations = demonstrations
 
     def _require_demonstrable(self) -> None:
-        if isinstance(self, HerReplayBuffer) or self.options.weight_normalization == "buffer":
-            raise ValueError(
-                "demonstrations do not work with hindsight replay or weight_normalization='buffer'"
-            )
+        if self.options.weight_normalization == "buffer":
+            raise ValueError("demonstrations do not work with weight_normalization='buffer'")
 
     def _like(self, n_rows: int, **changes: Any) -> "PrioritizedReplayBuffer":
         """Return an empty buffer with ``n_rows`` rows and the same options, except ``changes``."""
@@ -366,7 +364,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         slots, weights = sampled
         infos = None
         if self.info_keys:
-            infos = self._from_both(lambda buffer, slots: buffer._infos_of(slots), slots)
+            infos = self._from_both(SlotReplayBuffer._infos_of, slots)
         fields = *transitions, self._tensor(weights), slots, weights, infos
         return PrioritizedReplayBufferSamples._make(fields)
 
@@ -374,15 +372,16 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         """Check the arguments of ``sample``, and return slots, (B,), and weights, (B, 1)."""
         require_whole("batch_size", batch_size)
         self._follow_storage()
-        self._require_enough(batch_size)
+        sizes = self._sizes(int(batch_size))
+        self._require_enough(sizes)
         if beta is not None:
             require_number("beta", beta, 0, 1)
         exponent = self._beta if beta is None else float(beta)  # an int would compile a kernel
         if self.demonstrations is None:
-            sampled = self.sampler.sample(int(batch_size), exponent)
+            sampled = self.sampler.sample(sizes[0], exponent)
         else:
             samplers = self.sampler, self.demonstrations.sampler
-            sampled = sample_both(samplers, self._sizes(batch_size), exponent)
+            sampled = sample_both(samplers, sizes, exponent)
         self._batches_without_update += 1
         if self._batches_without_update == BATCHES_BEFORE_WARNING:
             warnings.warn(WITHOUT_UPDATES, stacklevel=3)
@@ -392,8 +391,9 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         """Return how many transitions of a batch are the agent's, and how many demonstrations."""
         if self.demonstrations is None:
             return batch_size, 0
-        n = round(self._share * batch_size)
-        if 0 < self._share < 1:
+        share = self._share  # once, since another thread may add the first transition
+        n = round(share * batch_size)
+        if 0 < share < 1:
             n = max(min(n, batch_size - 1), 1 if batch_size > 1 else 0)
         return batch_size - n, n
 
@@ -402,11 +402,11 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         """Return the share of demonstrations in a batch; all of it before the agent has played."""
         return self.options.demonstration_share if self.sampler.n_sampleable > 0 else 1.0
 
-    def _require_enough(self, batch_size: int) -> None:
+    def _require_enough(self, sizes: tuple[int, int]) -> None:
         """Raise ValueError unless a batch can be sampled; the message says what helps."""
         of_agent = self.sampler.n_sampleable
         stored = of_agent, self.n_sampleable - of_agent
-        for n, n_stored in zip(self._sizes(batch_size), stored, strict=True):
+        for n, n_stored in zip(sizes, stored, strict=True):
             n_needed = min(n, 1) if self.options.replacement else n
             if n_stored < n_needed:
                 raise ValueError(
@@ -431,9 +431,9 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             return gather(self, slots)
         is_agents = slots < self.n_slots
         of_agent = gather(self, slots[is_agents])
-        self.demonstrations.device = self.device  # CUDA graphs take batches from the host
+        self.demonstrations.device = self.device  # the host for a while, with CUDA graphs
         of_demonstrations = gather(self.demonstrations, slots[~is_agents] - self.n_slots)
-        places = np.concatenate([np.flatnonzero(is_agents), np.flatnonzero(~is_agents)])
+        places = np.argsort(~is_agents, kind="stable")  # of the joined rows: the agent's first
         order = None  # the agent's first, unless a subclass passes slots in another order
         if (np.diff(places) < 0).any():
             order = th.from_numpy(np.argsort(places)).to(self.device)
@@ -469,7 +469,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
                 "there must be as many TD errors as slots, got "
                 f"{len(td_errors)} TD errors for {len(slots)} slots"
             )
-        require_finite(td_errors, slots, self._end_of_slots)
+        require_updatable(slots, td_errors, self._end_of_slots)
         self._follow_storage()
         if self.demonstrations is None:
             self.sampler.update(slots, td_errors)
@@ -496,7 +496,9 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         self._follow_storage()
         if self.demonstrations is None:
             return self.sampler.probabilities(slots)
-        share, is_agents, found = self._share, slots < self.n_slots, np.empty(len(slots))
+        share = self._share
+        is_agents = slots < self.n_slots
+        found = np.empty(len(slots))
         found[is_agents] = (1 - share) * self.sampler.probabilities(slots[is_agents])
         of_demonstrations = slots[~is_agents] - self.n_slots
         found[~is_agents] = share * self.demonstrations.sampler.probabilities(of_demonstrations)

@@ -15,6 +15,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
+from sb3_per.algorithms.metrics import LARGEST_SUPPORT_EDGE
 from sb3_per.compare.results import Results, curve, write_file
 from sb3_per.compare.statistics import (
     LEAST_RUNS,
@@ -25,7 +26,6 @@ from sb3_per.compare.statistics import (
     pooled_mean,
 )
 from sb3_per.compare.suite import FINAL_EVALUATIONS, Environment, Score, Suite, gym_id
-from sb3_per.options import LARGEST_SUPPORT_EDGE
 
 ALL = "all"  # the rows over all environments
 MEASURES = ("final", "area")

@@ -125,7 +125,9 @@ class PrioritizedSampler:
         tree, n_inserted = self.prioritization.tree, self.n_sampleable
         share, n_uniform = float(self.options.uniform_share), 0
         uniforms = self.generator.random(batch_size + (share > 0))
-        if share > 0:  # the last random number rounds, and the first ones are of the uniform part
+        # One more number rounds the share. The uniform part takes the first numbers, and the end of
+        # the batch.
+        if share > 0:
             n_uniform = min(int(share * batch_size + uniforms[-1]), batch_size)
         of_uniform, points = uniforms[:n_uniform], uniforms[n_uniform:batch_size]
         leaves = np.zeros(batch_size, dtype=np.int64)
@@ -133,10 +135,10 @@ class PrioritizedSampler:
         total = find_leaves(tree.nodes, tree.starts, points, kind, leaves)
         slots = self.prioritization.slots_at(leaves)
         if n_uniform > 0:
-            last = slots[-n_uniform:]  # not sampled yet
-            _sample_uniform(self.flags, self._numbers, of_uniform, self._stratified, last)
+            uniform_slots = slots[-n_uniform:]  # a view
+            _sample_uniform(self.flags, self._numbers, of_uniform, self._stratified, uniform_slots)
             if slots is not leaves:  # ranks; else the leaves are filled in already
-                leaves[-n_uniform:] = self.prioritization.leaves_of(last)
+                leaves[-n_uniform:] = self.prioritization.leaves_of(uniform_slots)
         uniform_part = share / n_inserted
         smallest = np.nan
         if normalization == "buffer":
@@ -244,9 +246,9 @@ def update_both(
     second.update(slots[~is_of_first] - n_first, td_errors[~is_of_first])
 
 
-def require_finite(td_errors: FloatArray, slots: IntArray, n_slots: int) -> None:
-    """Raise ValueError for TD errors that are not finite in float32, and for slots out of range."""
-    bad = _first_bad(td_errors, slots, n_slots)
+def require_updatable(slots: IntArray, td_errors: FloatArray, n_slots: int) -> None:
+    """Raise ValueError for slots out of range, and TD errors that are not finite in float32."""
+    bad = _first_bad(slots, td_errors, n_slots)
     if bad == len(slots):
         return
     slot, td_error = slots[bad], td_errors[bad]
@@ -288,12 +290,11 @@ def warm_up(options: PrioritizationOptions) -> None:
         logging.getLogger("sb3_per").warning(
             "sb3-per compiles its functions, which takes some seconds the first time"
         )
-    for _ in range(2):  # "max_stored" finds a largest priority the second time
-        sampler.insert(slots)
-        sampler.sample(2, 0.5)
-        require_finite(np.ones(9), slots, 9)
-        sampler.update(slots, np.ones(9))
-        sampler.remove(slots)
+    sampler.insert(slots)  # again: "max_stored" finds a largest priority now
+    sampler.sample(2, 0.5)
+    require_updatable(slots, np.ones(9), 9)
+    sampler.update(slots, np.ones(9))
+    sampler.remove(slots)
 
 
 @kernel
@@ -311,8 +312,8 @@ def _mark(flags: Flags, numbers: IntArray, slots: IntArray, inserted: int) -> No
 
 
 @kernel
-def _first_bad(td_errors: FloatArray, slots: IntArray, n_slots: int) -> int:
-    """Return the first position that ``require_finite`` refuses; the length if there is none."""
+def _first_bad(slots: IntArray, td_errors: FloatArray, n_slots: int) -> int:
+    """Return the first position that ``require_updatable`` refuses; the length if there is none."""
     for i in range(len(slots)):
         if not (0 <= slots[i] < n_slots and abs(td_errors[i]) <= LARGEST_TD_ERROR):
             return i

@@ -482,7 +482,7 @@ def test_saved_model_predicts_the_same_and_has_its_parts(tmp_path):
         ({"n_atoms": 0}, "n_atoms must be a whole number of at least 1, got 0"),
         ({"v_min": 10.0}, r"v_min must be below v_max, .* got 10.0 and 10.0"),
         ({"v_max": math.inf}, r"v_min must be below v_max, both finite, got -10.0 and inf"),
-        ({"noisy_sigma": -1.0}, r"noisy_sigma must lie in \[0, inf\], got -1.0"),
+        ({"noisy_sigma": -1.0}, r"noisy_sigma must be a number in \[0, inf\], got -1.0"),
         ({"n_atom": 51}, r"no option 'n_atom': did you mean 'n_atoms'\?"),
     ],
 )
@@ -522,6 +522,8 @@ def test_policy_that_fixes_one_atom_has_a_huber_loss():
 
 
 def test_other_policies_action_spaces_and_clips_are_refused():
+    with pytest.raises(ValueError, match="PERDQN needs a DQNPolicy, got RainbowPolicy"):
+        PERDQN(RainbowPolicy, Corridor())
     with pytest.raises(ValueError, match="Rainbow needs a RainbowPolicy, got DQNPolicy"):
         Rainbow(DQN.policy_aliases["MlpPolicy"], Corridor())
     with pytest.raises(AssertionError, match="only supports"):

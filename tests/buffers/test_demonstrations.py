@@ -391,7 +391,7 @@ def test_sources_without_transitions_are_refused(optimize_memory_usage):
     buffer = make(optimize_memory_usage=optimize_memory_usage, handle_timeout_termination=False)
     none = {name: values[:0] for name, values in demonstrations(1).items()}
     for sources in ([], [make()], [none], [EmptyDataset()]):
-        with pytest.raises(ValueError, match=r"at least (one episode|1, got 0)"):
+        with pytest.raises(ValueError, match=r"at least one (episode|transition)"):
             buffer.add_demonstrations(*sources)
     assert_is_empty(buffer)
 

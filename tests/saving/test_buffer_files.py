@@ -123,6 +123,18 @@ def test_loaded_buffer_for_hindsight_continues_bit_by_bit(options, n_rows, path)
     assert_same_buffer(loaded, buffer)
 
 
+@pytest.mark.parametrize("prioritization", ["rank", "lap"])
+def test_priorities_are_kept_where_eps_has_no_effect(prioritization, path):
+    stored, buffer = (make(20, prioritization=prioritization, eps=eps) for eps in (1e-6, 0.1))
+    stored.update_priorities(np.arange(20), np.arange(20.0))
+    save_buffer(stored, path)
+
+    load_buffer(path, buffer)
+
+    both = [one.probabilities(np.arange(20)).tolist() for one in (stored, buffer)]
+    assert both[0] == both[1]
+
+
 @pytest.mark.parametrize("kind", ["MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64"])
 def test_each_generator_of_numpy_continues(kind, path):
     buffer = make(20)

@@ -2,6 +2,7 @@
 
 from gymnasium import spaces
 
+import sb3_per
 from sb3_per import (
     PAPER,
     PERDQN,
@@ -16,6 +17,7 @@ from sb3_per.prioritization.rank_based import RankBased
 
 SPACE = spaces.Discrete(2)
 
+sb3_per.PERDQM  # type: ignore[attr-defined]  # noqa: B018
 PERDQN("MlpPolicy", "CartPole-v1", lerning_rate=1e-3)  # type: ignore[call-arg]
 PERDQN("MlpPolicy", "CartPole-v1", learning_rate="1e-3")  # type: ignore[arg-type]
 PERSAC("MlpPolicy", "Pendulum-v1", lerning_rate=1e-3)  # type: ignore[call-arg]
