@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from typing_extensions import TypedDict
@@ -15,6 +15,8 @@ from sb3_per._utils import require_number, require_one_of
 
 # Names of classes in ``sb3_per.prioritization``, or a class of the user's own.
 PrioritizationChoice = Literal["proportional", "rank", "lap"] | Callable[..., Any]
+NewPriority = Literal["max_seen", "max_stored"]
+Normalization = Literal["batch", "buffer", "mean", "none"]
 Beta = float | Sequence[float] | Callable[[float], float]
 
 # TD errors come from float32 networks. The bound keeps every sum of priorities below what float64
@@ -35,8 +37,8 @@ class PrioritizationKwargs(TypedDict, total=False):
     td_error_clip: float | Literal["loss"] | None
     uniform_share: float
     initial_priority: float
-    new_priority: Literal["max_seen", "max_stored"]
-    weight_normalization: Literal["batch", "buffer", "mean", "none"]
+    new_priority: NewPriority
+    weight_normalization: Normalization
     demonstration_share: float
     stratified: bool
     replacement: bool
@@ -105,8 +107,8 @@ class PrioritizationOptions:
     td_error_clip: float | None = None
     uniform_share: float = 0.0
     initial_priority: float = 1.0
-    new_priority: Literal["max_seen", "max_stored"] = "max_seen"
-    weight_normalization: Literal["batch", "buffer", "mean", "none"] = "batch"
+    new_priority: NewPriority = "max_seen"
+    weight_normalization: Normalization = "batch"
     demonstration_share: float = 0.5
     stratified: bool = True
     replacement: bool = True
@@ -122,9 +124,8 @@ class PrioritizationOptions:
             require_positive(name, getattr(self, name))
         if self.td_error_clip is not None:  # "loss" needs an algorithm, since a buffer has none
             require_positive("td_error_clip", self.td_error_clip)
-        require_one_of("new_priority", self.new_priority, ("max_seen", "max_stored"))
-        normalizations = ("batch", "buffer", "mean", "none")
-        require_one_of("weight_normalization", self.weight_normalization, normalizations)
+        require_one_of("new_priority", self.new_priority, get_args(NewPriority))
+        require_one_of("weight_normalization", self.weight_normalization, get_args(Normalization))
         for name in ("stratified", "replacement"):
             require_one_of(name, getattr(self, name), (True, False))
         if self.uniform_share > 0 and not self.replacement:

@@ -1,11 +1,11 @@
 """What a prioritization is, and the base of those that compute priorities from TD errors."""
 
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from sb3_per._utils import kernel
-from sb3_per.options import DEFAULT_EPS, LARGEST_TD_ERROR
+from sb3_per.options import DEFAULT_EPS, LARGEST_TD_ERROR, NewPriority
 from sb3_per.prioritization.sum_tree import FloatArray, IntArray, SumTree
 
 
@@ -83,7 +83,7 @@ class TDErrorPrioritization:
         eps: float = DEFAULT_EPS,
         td_error_clip: float | None = None,
         initial_priority: float = 1.0,
-        new_priority: Literal["max_seen", "max_stored"] = "max_seen",
+        new_priority: NewPriority = "max_seen",
     ) -> None:
         self.alpha = float(alpha)
         self.eps = float(eps)
