@@ -123,7 +123,7 @@ class SlotReplayBuffer(ReplayBuffer):
         for name in STORAGE[: 1 if self.optimize_memory_usage else 2]:
             setattr(self, name, arrays_of(space))
 
-    def _make_files_once(self) -> None:
+    def _make_files(self) -> None:
         """Put files in the place of the observations of an empty buffer, before the first write."""
         # Not in the constructor: an agent that only plays needs none.
         if self.storage_dir is not None and self._needs_files:
@@ -206,7 +206,7 @@ class SlotReplayBuffer(ReplayBuffer):
         """Fill an empty buffer from a state of ``_state_dict``."""
         arrays = state["arrays"]
         sizes = self.buffer_size, self.n_envs
-        self._make_files_once()
+        self._make_files()
         self.info_arrays = {
             key: np.zeros((*sizes, *values.shape[2:]), values.dtype)
             for key, values in arrays["infos"].items()
@@ -242,7 +242,8 @@ class SlotReplayBuffer(ReplayBuffer):
         if self.info_keys:
             values = info_values(infos, self.info_keys)
             self._make_info_arrays(values)
-        self._make_files_once()
+        if self._needs_files:
+            self._make_files()
         if self.frames is not None:
             self.frames.add(row, self.full, obs, next_obs)
         else:
