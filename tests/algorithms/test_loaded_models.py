@@ -354,6 +354,10 @@ def test_pickled_buffer_brings_its_demonstrations(tmp_path):
 
     assert model.replay_buffer.size() == 20
     assert model.replay_buffer.n_demonstrations == 9
+    other = make(options={"weight_normalization": "buffer"}).learn(30)
+    with pytest.raises(ValueError, match="demonstrations do not work"):
+        other.load_replay_buffer(tmp_path / "buffer.pkl")
+    assert other.replay_buffer.size() == 30
 
 
 def test_file_that_holds_no_buffer_is_refused(tmp_path):
