@@ -1,7 +1,10 @@
 """
-Pack the finished runs of a run folder into a file for ``benchmarks/results``.
+Pack the finished runs of a run folder into a file for ``benchmarks/results``, or unpack one.
 
     python -m benchmarks.pack runs/classic benchmarks/results/classic.jsonl.gz
+    python -m benchmarks.pack benchmarks/results/classic.jsonl.gz runs/classic
+
+``sb3-per compare run --out`` continues an unpacked suite with the runs that it lacks.
 """
 
 import gzip
@@ -10,7 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from sb3_per.compare.results import Results, read, write_file
+from sb3_per.compare.results import PACKED, RESULT, SUITE, Results, read, run_folder, write_file
+from sb3_per.compare.suite import as_yaml
 
 
 def pack(results: Results, path: Path) -> None:
@@ -24,5 +28,21 @@ def pack(results: Results, path: Path) -> None:
     write_file(path, gzip.compress(text.encode(), compresslevel=9, mtime=0))
 
 
+def unpack(results: Results, folder: Path) -> None:
+    """Write a suite and its finished runs into a run folder."""
+    folder.mkdir(parents=True)
+    write_file(folder / SUITE, as_yaml(results.suite).encode())
+    for run, result in results.finished:
+        place = run_folder(folder, run)
+        place.mkdir(parents=True)
+        write_file(place / RESULT, json.dumps({"settings": run.settings} | result).encode())
+
+
+def main(source: str, target: str) -> None:
+    """Pack a run folder, or unpack into a new one."""
+    write = pack if target.endswith(PACKED) else unpack
+    write(read(Path(source)), Path(target))
+
+
 if __name__ == "__main__":
-    pack(read(Path(sys.argv[1])), Path(sys.argv[2]))
+    main(*sys.argv[1:])

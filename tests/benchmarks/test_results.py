@@ -8,12 +8,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from benchmarks import figures, verdicts
+from benchmarks import figures, pack, verdicts
 from benchmarks.cliffwalk import report as cliffwalk
-from benchmarks.pack import pack
 from benchmarks.speed import __main__ as speed
 from sb3_per.compare.report import table, table_of_runs
-from sb3_per.compare.results import PACKED, read
+from sb3_per.compare.results import PACKED, read, run_folder
 from sb3_per.compare.run import check
 from sb3_per.compare.suite import load, runs_of
 
@@ -171,13 +170,29 @@ def test_suite_can_be_run(name):
 
 
 def test_packed_files_are_small_and_reproducible(tmp_path):
-    pack(results_of("sparse"), tmp_path / "again.jsonl.gz")
+    pack.pack(results_of("sparse"), tmp_path / "again.jsonl.gz")
 
     again, before = tmp_path / "again.jsonl.gz", RESULTS / "sparse.jsonl.gz"
     # Not the compressed bytes, which depend on Python's version and zlib's.
     assert gzip.decompress(again.read_bytes()) == gzip.decompress(before.read_bytes())
     assert again.read_bytes()[4:8] == bytes(4)  # no time, so that equal results give equal files
     assert sum(path.stat().st_size for path in RESULTS.iterdir()) < 1_000_000
+
+
+def test_unpacked_suite_continues_where_it_ended(tmp_path):
+    packed, folder = RESULTS / f"sparse{PACKED}", tmp_path / "sparse"
+    pack.main(str(packed), str(folder))
+    lost, *_ = folder.rglob("result.json")
+    lost.unlink()
+
+    unpacked = read(folder)
+    assert len(unpacked.missing) == 1
+    assert run_folder(folder, unpacked.missing[0]) == lost.parent
+    pack.main(str(folder), str(tmp_path / f"again{PACKED}"))
+    rows = gzip.decompress(packed.read_bytes()).splitlines()
+    again = gzip.decompress((tmp_path / f"again{PACKED}").read_bytes()).splitlines()
+    assert len(again) == len(rows) - 1
+    assert {*again} < {*rows}
 
 
 @pytest.mark.parametrize("name", ["cliffwalk", "cliffwalk_networks"])
