@@ -126,7 +126,7 @@ def _draw_block(
 ) -> None:
     """Draw a point and an interval for each task; a point without an interval is hollow."""
     n_lines = len(next(iter(chances.values())))
-    panel.fill_between((0.5, 1), top - 0.5, top + n_lines - 0.5, color=GREY, alpha=0.12, lw=0)
+    panel.fill_between((0.5, 1), top - 0.5, top + n_lines - 0.5, color=GREY, alpha=0.2, lw=0)
     for i, (algorithm, found) in enumerate(chances.items()):
         colour, shift = ALGORITHMS[algorithm], 0.28 * (i - (len(chances) - 1) / 2)
         for y, (name, chance) in enumerate(found.items()):

@@ -4,10 +4,14 @@ function arrange() {
     const names = [...table.querySelectorAll("thead tr:last-child th")].map((cell) => cell.textContent.trim());
     const cells = [...table.querySelectorAll("tbody td")];
     table.classList.remove("stacked");
-    const fits = names.length < 3 || table.offsetWidth <= table.parentElement.clientWidth;
+    const fits = table.offsetWidth <= table.parentElement.clientWidth;
     if (fits && !(names.length > 4 && cells.some((cell) => /\d [[(][-\d]/.test(cell.textContent)))) continue;
     table.classList.add("stacked");
-    for (const cell of cells) if (cell.textContent.trim()) cell.dataset.column = names[cell.cellIndex];
+    for (const cell of cells) {
+      const text = cell.textContent.trim();
+      if (text) cell.dataset.column = names[cell.cellIndex];
+      cell.classList.toggle("prose", cell.cellIndex > 0 && text.length > 40);
+    }
   }
 }
 window.addEventListener("load", arrange);
