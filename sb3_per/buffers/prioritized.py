@@ -124,8 +124,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
     :param uniform_share: The part of each batch that is sampled uniformly, in [0, 1]; needs
         ``replacement=True``. The weights use the probability under the mixture, P(i) = share / N +
         (1 - share) p_i^alpha / sum, so without normalization they are at most share^-beta.
-    :param initial_priority: Priority of the first transitions, and with ``"max_seen"`` the least that
-        a new transition gets, > 0. Default: 1.
+    :param initial_priority: Priority of the first transitions, and with ``"max_seen"`` the least
+        that a new transition gets, > 0. Default: 1.
     :param new_priority: New transitions get the largest priority ever seen (``"max_seen"``, the
         default and the paper's algorithm 1), or the largest priority stored now
         (``"max_stored"``). That includes the transitions that they overwrite, except with hindsight
