@@ -1,6 +1,7 @@
 """RL-Zoo's manager of a training run, with checkpoints from which the run can be resumed."""
 
 import argparse
+import json
 import sys
 from functools import partial
 from pathlib import Path
@@ -93,7 +94,7 @@ class Experiment(ExperimentManager):
         if self.algo not in ALGORITHMS:
             return found  # its policy_kwargs may hold classes, which have no text
         self.trial_id = None  # so that the section is read without the trial
-        section = self.read_hyperparameters()[0].get("policy_kwargs", {})
+        section = super().read_hyperparameters()[0].get("policy_kwargs", {})
         # A section has text or a dict, and RL-Zoo evaluates text.
         return {**found, "policy_kwargs": f"{{**{section}, **{found.get('policy_kwargs', {})}}}"}
 
@@ -103,11 +104,30 @@ class Experiment(ExperimentManager):
         if self.save_freq > 0 and self.algo in ALGORITHMS:
             self.callbacks.append(CheckpointCallback(self.save_freq, self.save_path, keep=KEEP))
 
-    def create_envs(self, *args: Any, **kwargs: Any) -> VecEnv:
-        """Create environments; a resumed run appends to the logs of its episodes."""
+    def read_hyperparameters(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """
+        Read hyperparameters as RL-Zoo does.
+
+        :raises SystemExit: if they are not those of the run to resume, which keeps its own.
+        """
+        found = super().read_hyperparameters()
         if self.checkpoint is not None:
-            self.monitor_kwargs = {**self.monitor_kwargs, "override_existing": False}
-        return super().create_envs(*args, **kwargs)
+            config = Path(self.params_path, "config.yml").read_text(encoding="utf-8")
+            before, now = dict(yaml.unsafe_load(config)), found[1]
+            changed = [
+                f"{name} was {before.get(name)!r} and is {now.get(name)!r}"
+                for name in {**before, **now}
+                if name != "n_timesteps" and before.get(name) != now.get(name)
+            ]
+            if changed:
+                raise SystemExit(f"--resume needs the run's hyperparameters: {'; '.join(changed)}")
+        return found
+
+    def create_envs(self, n_envs: int, eval_env: bool = False, no_log: bool = False) -> VecEnv:
+        """Create environments; a resumed run writes logs of its own next to the earlier ones."""
+        if self.checkpoint is not None and not eval_env:
+            _end_logs(Path(self.save_path), self.checkpoint.stat().st_mtime)
+        return super().create_envs(n_envs, eval_env, no_log)
 
     def _load_pretrained_agent(self, hyperparams: dict[str, Any], env: VecEnv) -> BaseAlgorithm:
         if self.checkpoint is None:
@@ -128,6 +148,7 @@ class Experiment(ExperimentManager):
                 if isinstance(callback, EvalCallback):
                     _restore_evaluations(callback, model.num_timesteps)
             self.n_timesteps -= model.num_timesteps
+            print(f"{model.num_timesteps} steps are done, {max(self.n_timesteps, 0)} are left")  # noqa: T201  # as RL-Zoo speaks
             learn = partial(model.learn, reset_num_timesteps=False)
             model = SimpleNamespace(learn=learn, env=model.env)  # type: ignore[assignment]  # all that RL-Zoo takes of it
         super().learn(model)
@@ -142,6 +163,28 @@ class _Merging(dict[str, Any]):
     def update(self, other: Any) -> None:  # type: ignore[override]  # RL-Zoo's only call
         both = [values.get("policy_kwargs") or {} for values in (self, other)]
         super().update({**other, "policy_kwargs": {**both[0], **both[1]}})
+
+
+def _end_logs(folder: Path, end: float) -> None:
+    """
+    Rename the logs of a run's episodes, so that a resumed run can write new ones next to them.
+
+    SB3's ``load_results`` reads all of them. It sorts by time, which each file counts from its own
+    start, so nothing can be appended to a file. Episodes after the checkpoint are deleted: they
+    will be played again.
+
+    :param end: Time of the checkpoint.
+    """
+    for log in folder.glob("*.monitor.csv"):
+        env = log.name.removesuffix(".monitor.csv")
+        if not env.isdigit():
+            continue
+        header, names, *episodes = log.read_text(encoding="utf-8").splitlines()
+        start = json.loads(header.removeprefix("#"))["t_start"]
+        kept = [line for line in episodes if start + float(line.split(",")[2]) <= end]
+        log.write_text("\n".join([header, names, *kept, ""]), encoding="utf-8")
+        part = len([*folder.glob(f"{env}.*monitor.csv")])
+        log.rename(folder / f"{env}.part{part}.monitor.csv")
 
 
 def _restore_evaluations(callback: EvalCallback, n_steps: int) -> None:

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from processes import wait_until
 from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.monitor import load_results
 from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_per import cli, latest_checkpoint, load_checkpoint, zoo
@@ -176,6 +177,12 @@ def test_best_model_continues_with_options_of_the_command_line(
     assert kept["replay_buffer_kwargs"] == {"beta": 0.7}
 
 
+def lengths_in(folder, logs):
+    """Return the lengths of the episodes in some logs of ``Monitor``, sorted."""
+    texts = [path.read_text() for path in folder.glob(f"{logs}.monitor.csv")]
+    return sorted(int(line.split(",")[1]) for text in texts for line in text.splitlines()[2:])
+
+
 @pytest.mark.filterwarnings("ignore")  # RL-Zoo's own
 def test_killed_training_is_resumed(tmp_path, monkeypatch, run_here, capsys):
     run = ("-n", 2000, "--save-freq", 300, "--eval-freq", 350, "-f", "logs")
@@ -186,14 +193,19 @@ def test_killed_training_is_resumed(tmp_path, monkeypatch, run_here, capsys):
         wait_until(lambda: len([*folder.glob("*.ckpt")]) == 2 or killed.poll() is not None)
         killed.kill()
     resumed_from = int(latest_checkpoint(folder).name.split("_")[2])
-    n_episodes = len((folder / "0.monitor.csv").read_text().splitlines())
+    with (folder / "0.monitor.csv").open("a") as log:
+        log.write("1.0,5000,1000000.0\n")  # an episode that ended after the checkpoint
 
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit, match="there is no run to resume in logs"):
         run_here(*command, "--seed", 4, "--resume")
+    with pytest.raises(SystemExit, match=r"gamma was 0\.99 and is 0\.5"):
+        run_here(*command, "gamma:0.5", "--resume")
     run_here(*command, "--resume")
 
-    assert f"Resuming from {RUN}/rl_model_{resumed_from}_steps" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert f"Resuming from {RUN}/rl_model_{resumed_from}_steps" in printed
+    assert f"{resumed_from} steps are done, {2000 - resumed_from} are left" in printed
     assert 600 <= resumed_from < 2000
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
     checkpoint = latest_checkpoint(folder)
@@ -204,7 +216,11 @@ def test_killed_training_is_resumed(tmp_path, monkeypatch, run_here, capsys):
     assert env.obs_rms.count > 2000
     evaluated = np.load(folder / "evaluations.npz")["timesteps"]
     assert evaluated.tolist() == [350, 700, 1050, 1400, 1750]
-    assert len((folder / "0.monitor.csv").read_text().splitlines()) > n_episodes
+    episodes, earlier = load_results(str(folder)), lengths_in(folder, "*.part1")
+    assert 0 < sum(earlier) <= resumed_from
+    assert sorted(episodes["l"][: len(earlier)]) == earlier
+    assert sorted(episodes["l"][len(earlier) :]) == lengths_in(folder, "[01]")
+    assert episodes["l"].sum() <= 2000
     assert len([*folder.glob("*.ckpt")]) == 2
     assert len([*folder.glob("rl_model_*.zip")]) == 6  # RL-Zoo's, for `enjoy`
 

@@ -91,7 +91,12 @@ class Parts:
 
 
 class RainbowKwargs(TypedDict, total=False):
-    """``policy_kwargs`` of ``Rainbow``: the arguments of ``DQNPolicy``, then those of ``Parts``."""
+    """
+    ``policy_kwargs`` of ``Rainbow``: arguments of SB3's ``DQNPolicy``, then Rainbow's parts.
+
+    ``help(sb3_per.algorithms.networks.Parts)`` explains ``dueling``, ``noisy``, ``noisy_sigma``,
+    ``n_atoms``, ``v_min`` and ``v_max``.
+    """
 
     net_arch: list[int]
     activation_fn: type[nn.Module]

@@ -159,6 +159,8 @@ def add_transitions(buffer: SlotReplayBuffer, transitions: Transitions) -> None:
 
 def as_stored(source: Transitions, buffer: SlotReplayBuffer) -> Transitions:
     """Return transitions as ``add`` takes them; raise ValueError if they do not fit a buffer."""
+    if missing := [name for name in FIELDS if name not in source]:
+        raise ValueError(f"demonstrations must have {', '.join(missing)}, got {[*source]}")
     n = len(source["rewards"])
     observed = n, buffer.observation_space, buffer.obs_shape
     acted = n, buffer.action_space, (buffer.action_dim,)
@@ -166,8 +168,8 @@ def as_stored(source: Transitions, buffer: SlotReplayBuffer) -> Transitions:
     for key, values in infos.items():
         if len(values) != n:
             raise ValueError(f"infos[{key!r}] must have {n} values, got {len(values)}")
-    terminations = np.asarray(source["terminations"], dtype=bool).reshape(n)
-    truncations = np.asarray(source["truncations"], dtype=bool).reshape(n) & ~terminations
+    terminations, truncations = (_flags(name, source[name], n) for name in FIELDS[-2:])
+    truncations &= ~terminations
     return {
         "observations": _reshaped("observations", source["observations"], observed),
         "actions": _reshaped("actions", source["actions"], acted),
@@ -177,6 +179,13 @@ def as_stored(source: Transitions, buffer: SlotReplayBuffer) -> Transitions:
         "truncations": truncations,
         "infos": infos,
     }
+
+
+def _flags(name: str, values: Any, n: int) -> NDArray[np.bool_]:
+    array = np.array(values, dtype=bool)  # a copy
+    if array.size != n:
+        raise ValueError(f"{name} must have {n} values, got {array.size}")
+    return array.reshape(n)
 
 
 def _reshaped(name: str, values: Any, to: tuple[int, spaces.Space[Any], Any]) -> Any:

@@ -8,7 +8,7 @@ import gymnasium as gym
 import yaml
 from pydantic import ValidationError
 
-from sb3_per._utils import install
+from sb3_per._utils import install, require_whole
 from sb3_per.compare.run import RayOptions, make_runs
 from sb3_per.compare.suite import Suite, from_options, load
 
@@ -52,10 +52,11 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         help="its algorithms, such as dqn per_dqn per_dqn:paper; the first one is the baseline",
     )
-    run.add_argument(
+    length = run.add_mutually_exclusive_group()
+    length.add_argument(
         "--steps", type=int, default=100_000, help="its steps, a multiple of 20 (default: 100000)"
     )
-    run.add_argument("--cpu-budget", help="CPU time of its runs, such as 90s or 10m, not --steps")
+    length.add_argument("--cpu-budget", help="CPU time of its runs, such as 90s or 10m")
     run.add_argument("--seeds", type=int, help="number of seeds (default: the suite's, or 5)")
     run.add_argument("--jobs", type=int, help="runs at a time (default: 1; with Ray no limit)")
     run.add_argument("--out", type=Path, help="run folder (default: runs/NAME)")
@@ -93,6 +94,9 @@ def _new(arguments: argparse.Namespace) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
+    for name in ("seeds", "jobs"):
+        if (number := getattr(arguments, name)) is not None:
+            require_whole(f"--{name}", number)
     suite = _suite(arguments)
     folder = arguments.out or Path("runs", suite.name)
     failed = make_runs(suite, folder, arguments.jobs, arguments.device, _ray_options(arguments))

@@ -55,7 +55,7 @@ _LEGEND = f"""\
   returns, and over all environments of scores (0: random policy, 1: solved).
 - P: probability that a run is better than a run of the baseline, mean over the
   environments; ties count half.
-- equal time: final, from as much CPU time as the baseline takes.
+- equal time: final, from as much CPU time as the baseline's training takes.
 - Brackets: 95 % bootstrap intervals, from {LEAST_RUNS} seeds on."""
 _NOTES = f"""\
 - *- base*: difference from the baseline. Intervals are not corrected for their number.
@@ -135,7 +135,7 @@ def table_of_runs(results: Results) -> pd.DataFrame:
         steps, returns = curve(run, result)
         score = environment.score or Score(random=0, solved=1)
         scores = (returns - score.random) / (score.solved - score.random)
-        share = budgets.get(run.environment, math.nan) / result["seconds"]["cpu"]
+        share = budgets.get(run.environment, math.nan) / result["seconds"]["training_cpu"]
         # The baseline's own runs differ from their mean, and a budget makes times equal already.
         has_all = run.variant == results.suite.baseline or environment.budget is not None
         in_time = slice(None) if has_all else steps <= share * steps[-1]
@@ -167,11 +167,11 @@ def table_of_runs(results: Results) -> pd.DataFrame:
 
 
 def _baseline_seconds(results: Results) -> dict[str, float]:
-    """Return the mean CPU time of the baseline's runs in each environment."""
+    """Return the mean CPU time of the baseline's training in each environment."""
     times: dict[str, list[float]] = {}
     for run, result in results.finished:
         if run.variant == results.suite.baseline:
-            times.setdefault(run.environment, []).append(result["seconds"]["cpu"])
+            times.setdefault(run.environment, []).append(result["seconds"]["training_cpu"])
     return {environment: float(np.mean(seconds)) for environment, seconds in times.items()}
 
 

@@ -107,7 +107,7 @@ def manager_of(run: Run, folder: Path, device: str) -> Any:
     settings, place, environment = run.settings, run_folder(folder, run), gym_id(run.environment)
     gym.spec(environment)  # RL-Zoo's own error names neither what is missing nor why
     if settings["algorithm"] not in ALGOS:
-        nearest = difflib.get_close_matches(settings["algorithm"], ALGOS, n=1, cutoff=0.0)
+        nearest = difflib.get_close_matches(settings["algorithm"].lower(), ALGOS, n=1, cutoff=0.0)
         rule = f"there is no algorithm {settings['algorithm']!r}"
         raise ValueError(f"{rule}: did you mean {nearest[0]!r}?")
     has_budget = "budget" in settings

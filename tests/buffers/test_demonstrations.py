@@ -358,7 +358,7 @@ def test_episode_ends_between_two_sources():
         ({"next_observations": np.zeros((4, 2))}, ValueError, "next_observations must be 5 "),
         ({"actions": np.zeros(4, int)}, ValueError, "actions must be 5 elements"),
         ({"actions": np.full(5, 0.9)}, ValueError, "actions must be 5 elements .*, got float64"),
-        ({"terminations": np.zeros(6)}, ValueError, "cannot reshape"),
+        ({"terminations": np.zeros(6)}, ValueError, "terminations must have 5 values, got 6"),
         ({"infos": {}}, KeyError, "cost"),
         ({"infos": {"cost": np.zeros(4)}}, ValueError, "'cost'.* must have 5 values, got 4"),
         ({"infos": {"cost": np.full(5, "a")}}, ValueError, "must be numbers"),
@@ -374,6 +374,16 @@ def test_demonstrations_that_do_not_fit_change_nothing(changes, error, rule):
     assert_is_empty(buffer)
     buffer.add_demonstrations(good)
     assert buffer.n_demonstrations == 5
+
+
+def test_demonstrations_without_a_field_name_it():
+    buffer = make()
+    source = {name: values for name, values in demonstrations(5).items() if name != "actions"}
+
+    with pytest.raises(ValueError, match="demonstrations must have actions, got "):
+        buffer.add_demonstrations(source)
+
+    assert_is_empty(buffer)
 
 
 def assert_is_empty(buffer):

@@ -157,13 +157,15 @@ def test_exact_test_counts_the_runs_of_all_environments(tmp_path):
 
 def test_equal_time_is_the_return_at_the_baselines_cost(tmp_path):
     made = results(lambda *_: [0.0, 3.0, 6.0], seeds=1)
-    made.finished[1][1]["seconds"]["cpu"] = 3.0  # PERDQN; DQN takes 2
+    made.finished[0][1]["seconds"]["training_cpu"] = 2.0
+    # Evaluations do not count: those of a better policy may be longer.
+    made.finished[1][1]["seconds"] |= {"cpu": 100.0, "training_cpu": 3.0}
 
     runs = table_of_runs(made).set_index("variant")
 
     assert runs["equal_time_return"].to_dict() == {"dqn": 3.0, "per": 1.5}
     assert row(made, variant="PERDQN")["equal time"] == "1.50"
-    made.finished[1][1]["seconds"]["cpu"] = 100.0
+    made.finished[1][1]["seconds"]["training_cpu"] = 100.0
     assert row(made, variant="PERDQN")["equal time"] == "none"
 
 

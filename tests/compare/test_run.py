@@ -97,6 +97,7 @@ def test_variants_that_cannot_be_built_are_all_named():
     variants = {
         "dqn": {"algorithm": "dqn", "overrides": {"gama": 0.9}},
         "none": {"algorithm": "per_dqnn"},
+        "class": {"algorithm": "PERDQN"},
         "late": {"algorithm": "dqn", "overrides": {"learning_starts": 90}},
         "good": {"algorithm": "dqn"},
     }
@@ -107,6 +108,7 @@ def test_variants_that_cannot_be_built_are_all_named():
     message = str(error.value)
     assert "unexpected keyword argument 'gama'" in message
     assert "ValueError: there is no algorithm 'per_dqnn': did you mean 'per_dqn'?" in message
+    assert "ValueError: there is no algorithm 'PERDQN': did you mean 'per_dqn'?" in message
     assert "learning_starts must be below steps (90), got 90" in message
     assert "good" not in message
 
@@ -192,7 +194,14 @@ def test_algorithms_can_be_compared_in_each_family(environment, package, tmp_pat
     ("arguments", "message"),
     [
         ("run --env CartPole-v1 --algos dqn --steps 1234", "--steps must be a multiple of 20"),
-        ("run --env CartPole-v1 --algos dqn --seeds -1", "seeds: Input should be greater than 0"),
+        (
+            "run --env CartPole-v1 --algos dqn --seeds 0",
+            "--seeds must be a whole number of at least 1",
+        ),
+        (
+            "run --env CartPole-v1 --algos dqn --jobs 0",
+            "--jobs must be a whole number of at least 1",
+        ),
         ("run --env NoSuch-v0 --algos dqn", "Environment `NoSuch` doesn't exist"),
         ("run --env nothere:My-v0 --algos dqn", "No module named 'nothere'"),
         ("report nothere", "report needs a run folder or packed results, got nothere"),
