@@ -41,7 +41,10 @@ from sb3_per.options import LAP, PAPER, ReplayBufferKwargs, beta_at
 SelfPrioritized = TypeVar("SelfPrioritized", bound="PrioritizedAlgorithm")
 
 # Options that belong in ``replay_buffer_kwargs``.
-_OF_BUFFERS = [n for n in ReplayBufferKwargs.__annotations__ if n not in ("n_steps", "gamma")]
+_OF_BUFFERS = {n: n for n in ReplayBufferKwargs.__annotations__ if n not in ("n_steps", "gamma")}
+# Names that Stable-Baselines 2 had for them.
+_OF_BUFFERS |= {f"prioritized_replay_{name}": name for name in ("alpha", "eps")}
+_OF_BUFFERS |= {f"prioritized_replay_beta{part}": "beta" for part in ("0", "_iters")}
 
 
 class PrioritizedAlgorithm(OffPolicyAlgorithm):
@@ -67,7 +70,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
     huber_threshold: ClassVar[float | None] = None
     # Options that are no arguments of the constructor, and where they belong.
     _misplaced: ClassVar[Mapping[str, str]] = {
-        name: f"replay_buffer_kwargs=dict({name}=...)" for name in _OF_BUFFERS
+        name: f"replay_buffer_kwargs=dict({option}=...)" for name, option in _OF_BUFFERS.items()
     }
     # The metrics of gradient steps that are logged as ``train/<name>``.
     logged_metrics: ClassVar[tuple[str, ...]] = LOGGED
@@ -268,6 +271,9 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         *args: Any,
         **kwargs: Any,
     ) -> tuple[int, BaseCallback]:
+        if not isinstance(self.replay_buffer, PrioritizedReplayBuffer):
+            kind = type(self.replay_buffer).__name__
+            raise ValueError(f"replay_buffer must be a PrioritizedReplayBuffer, got {kind}")
         # SB3 resets the environments on this condition. It may raise after that, for a callback.
         if reset_num_timesteps or self._last_obs is None:
             self.replay_buffer.end_episodes()

@@ -100,6 +100,8 @@ def test_unknown_argument_is_refused(kind):
         make(kind, lerning_rate=1e-3)
     with pytest.raises(ValueError, match=r"did you mean replay_buffer_kwargs=dict\(alpha=...\)"):
         make(kind, aplha=0.5)
+    with pytest.raises(ValueError, match=r"'prioritized_replay_beta0': pass .*dict\(beta=...\)"):
+        make(kind, prioritized_replay_beta0=0.4)
     with pytest.raises(TypeError, match="xyz"):
         make(kind, xyz=1)
     with pytest.raises(ValueError, match=r"aplha.*alpha"):

@@ -427,6 +427,16 @@ def test_model_with_another_buffer_is_made_again_with_it(tmp_path):
     assert (loaded.n_slots, loaded.alpha) == (300, 0.3)
 
 
+def test_buffer_without_priorities_does_not_train():
+    model = make()
+    model.replay_buffer = ReplayBuffer(100, model.observation_space, model.action_space)
+
+    with pytest.raises(ValueError, match="must be a PrioritizedReplayBuffer, got ReplayBuffer"):
+        model.learn(10)
+
+    assert model.num_timesteps == 0
+
+
 class NotStratified(PrioritizedReplayBuffer):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, stratified=False, **kwargs)
