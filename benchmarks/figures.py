@@ -125,15 +125,15 @@ def _draw_block(
     panel: Any, chances: dict[str, dict[str, verdicts.Chances]], measure: str, top: int
 ) -> None:
     """Draw a point and an interval for each task; a point without an interval is hollow."""
-    n_lines = len(next(iter(chances.values())))
-    panel.fill_between((0.5, 1), top - 0.5, top + n_lines - 0.5, color=GREY, alpha=0.2, lw=0)
+    names = [*next(iter(chances.values()))]
+    panel.fill_between((0.5, 1), top - 0.5, top + len(names) - 0.5, color=GREY, alpha=0.2, lw=0)
     for i, (algorithm, found) in enumerate(chances.items()):
         colour, shift = ALGORITHMS[algorithm], 0.28 * (i - (len(chances) - 1) / 2)
-        for y, (name, chance) in enumerate(found.items()):
+        for name, chance in found.items():
             value, low, high = getattr(chance, measure)
             style = {"marker": "D", "markersize": 8} if name == verdicts.ALL else {"marker": "o"}
             fill = "none" if math.isnan(low) else colour
-            at = top + y + shift
+            at = top + names.index(name) + shift
             panel.hlines(at, low, high, colour, linewidth=2)
             panel.plot(value, at, color=colour, markerfacecolor=fill, clip_on=False, **style)
 

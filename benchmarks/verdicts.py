@@ -103,6 +103,10 @@ def compared(runs: pd.DataFrame, variant: str, over: str, has_times: bool = Fals
     keys = ["environment", "seed"]
     both = [runs[runs["variant"] == name].set_index(keys) for name in (variant, over)]
     common = both[0].index.intersection(both[1].index)
+    if lost := {*runs["environment"]} - {*common.get_level_values("environment")}:
+        raise ValueError(
+            f"{variant} and {over} have no seed in common in {', '.join(sorted(lost))}"
+        )
 
     def chance(measure: str) -> Estimate:
         # The order of the suite decides the random draws of an interval, as in `sb3-per compare`.

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
 from sb3_per.algorithms.metrics import LARGEST_SUPPORT_EDGE
-from sb3_per.compare.results import Results, curve, write_file
+from sb3_per.compare.results import Result, Results, curve, write_file
 from sb3_per.compare.statistics import (
     LEAST_RUNS,
     Estimate,
@@ -25,7 +25,7 @@ from sb3_per.compare.statistics import (
     improvement,
     pooled_mean,
 )
-from sb3_per.compare.suite import FINAL_EVALUATIONS, Environment, Score, Suite, gym_id
+from sb3_per.compare.suite import FINAL_EVALUATIONS, Environment, Run, Score, Suite, gym_id
 
 ALL = "all"  # the rows over all environments
 MEASURES = ("final", "area")
@@ -33,7 +33,7 @@ MEASURES = ("final", "area")
 GREY, BLUE, ORANGE, GREEN = "#808080", "#3b8eea", "#e07b2a", "#2ba37f"
 COLOURS = (GREY, BLUE, ORANGE, GREEN, "#a66de0", "#e0526f", "#b8960c", "#1aa3b8")
 DASHES = ("-", "-", "--", "-.", ":")
-LARGEST_P = 0.05
+LARGEST_P, FEWEST_RUNS = 0.05, 3  # of the exact test
 TERMINAL_TABLES = (
     ("seeds", "final", "P final", "area", "P area"),
     ("equal time", "reached", "steps to threshold", "steps/s", "CPU min"),
@@ -58,7 +58,8 @@ _LEGEND = f"""\
 - equal time: final, from as much CPU time as the baseline's training takes.
 - Brackets: 95 % bootstrap intervals, from {LEAST_RUNS} seeds on."""
 _NOTES = f"""\
-- *- base*: difference from the baseline. Intervals are not corrected for their number.
+- *- base*, *P*: from the seeds that both have; other columns from all seeds of a variant. Intervals
+  are not corrected for their number.
 - *reached*: runs with an evaluation at the threshold or above. The median counts other runs as
   longer than the training.
 - With a budget, steps to the threshold are CPU seconds.
@@ -86,7 +87,7 @@ def write(results: Results, out: Path, variants: Sequence[str] = (), ending: str
     rows = _rows(suite, runs)
     main = [row for row in rows if row["environment"] == rows[0]["environment"]]
     said = [f"{row['pair']}: {row['verdict']}." for row in main if row["pair"]]
-    said += _narrow_supports(suite, runs)
+    said += _narrow_supports(suite, runs) + _mixed_versions(results)
     progress = _progress(results)
     write_figure(results, out / f"curves.{ending}", variants)
     write_file(out / "runs.csv", runs.to_csv(index=False).encode())
@@ -107,6 +108,19 @@ def _narrow_supports(suite: Suite, runs: pd.DataFrame) -> list[str]:
         f"{suite.label(variant)}, {environment}: returns leave the support (train/support_edge is "
         f"{edge:.2f}). Choose v_min and v_max that fit."
         for (variant, environment), edge in edges[edges > LARGEST_SUPPORT_EDGE].items()
+    ]
+
+
+def _mixed_versions(results: Results) -> list[str]:
+    """Warn of variants whose runs differ in the version of this library, and maybe in defaults."""
+    found: dict[str, set[str]] = {}
+    for run, result in results.finished:
+        version = result["versions"].get("sb3-per", "unknown")
+        found.setdefault(results.suite.label(run.variant), set()).add(version)
+    return [
+        f"{label}: runs of sb3-per {' and '.join(sorted(versions))}, whose defaults may differ."
+        for label, versions in found.items()
+        if len(versions) > 1
     ]
 
 
@@ -135,7 +149,8 @@ def table_of_runs(results: Results) -> pd.DataFrame:
         steps, returns = curve(run, result)
         score = environment.score or Score(random=0, solved=1)
         scores = (returns - score.random) / (score.solved - score.random)
-        share = budgets.get(run.environment, math.nan) / result["seconds"]["training_cpu"]
+        same = run.environment, result["versions"].get("device")
+        share = budgets.get(same, math.nan) / _training_seconds(run, result)
         # The baseline's own runs differ from their mean, and a budget makes times equal already.
         has_all = run.variant == results.suite.baseline or environment.budget is not None
         in_time = slice(None) if has_all else steps <= share * steps[-1]
@@ -166,13 +181,20 @@ def table_of_runs(results: Results) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=RUN_COLUMNS)
 
 
-def _baseline_seconds(results: Results) -> dict[str, float]:
-    """Return the mean CPU time of the baseline's training in each environment."""
-    times: dict[str, list[float]] = {}
+def _baseline_seconds(results: Results) -> dict[tuple[str, str | None], float]:
+    """Return the mean CPU time of the baseline's training in each environment, on each device."""
+    times: dict[tuple[str, str | None], list[float]] = {}
     for run, result in results.finished:
         if run.variant == results.suite.baseline:
-            times.setdefault(run.environment, []).append(result["seconds"]["training_cpu"])
-    return {environment: float(np.mean(seconds)) for environment, seconds in times.items()}
+            same = run.environment, result["versions"].get("device")
+            times.setdefault(same, []).append(_training_seconds(run, result))
+    return {same: float(np.mean(seconds)) for same, seconds in times.items()}
+
+
+def _training_seconds(run: Run, result: Result) -> float:
+    """Return the CPU time of a run's steps; a training may end after more, with a whole rollout."""
+    share = min(1.0, run.settings["steps"] / result["trained"])
+    return float(result["seconds"]["training_cpu"] * share)
 
 
 def _final(values: Any) -> float:
@@ -259,7 +281,7 @@ def _verdict(chances: Mapping[str, Estimate], n_seeds: int, n_environments: int)
         for measure, chance in chances.items()
         if chance.value in (0, 1)
     ]
-    if p > LARGEST_P or not sides:
+    if n_seeds < FEWEST_RUNS or p > LARGEST_P or not sides:
         return f"too few seeds to tell ({n_seeds})"
     return f"{', '.join(sides)} ({n_seeds} seeds, exact one-sided p = {p:.2g})"
 

@@ -72,7 +72,7 @@ def curve(run: Run, result: Result) -> tuple[Any, Any]:
 def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     changed = []
     for key in {**old, **new}:
-        before, now = old.get(key), new.get(key)
+        before, now = old.get(key, "not set"), new.get(key, "not set")
         if isinstance(before, dict) and isinstance(now, dict):
             changed += _changed(before, now)
         elif before != now:

@@ -154,6 +154,8 @@ class Suite(Section):
         for environment in self.environments.values():
             for variant in self.variants.values():
                 values = hyperparameters(environment, variant)
+                if "env_kwargs" in values:  # RL-Zoo does not pass them to the evaluations
+                    raise ValueError("env_kwargs belong to the environment, not to hyperparameters")
                 every, n_envs = environment.evaluation.every, values.get("n_envs", 1)
                 if every % n_envs:
                     raise ValueError(f"n_envs must divide evaluation.every ({every}), got {n_envs}")

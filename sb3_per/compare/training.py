@@ -71,6 +71,10 @@ def _trained(run: Run, folder: Path, device: str) -> Result:
     start = _now()
     manager.learn(model)
     wall, cpu = _now() - start
+    if model.num_timesteps <= getattr(model, "learning_starts", 0):
+        raise RuntimeError(
+            f"nothing was learned in {model.num_timesteps} steps, all of them warm-up"
+        )
     if budget is None and model.num_timesteps < run.settings["steps"]:
         raise RuntimeError(f"the training ended after {model.num_timesteps} steps")
     manager.save_trained_model(model)

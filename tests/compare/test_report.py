@@ -148,11 +148,20 @@ def test_only_common_seeds_are_compared():
 def test_exact_test_counts_the_runs_of_all_environments(tmp_path):
     made = results(
         lambda name, _, seed: [seed + 10.0 * (name == "per")] * 3,
-        seeds=2,
+        seeds=3,
         environments=two_environments(),
     )
 
-    assert "exact one-sided p = 0.028" in write(made, tmp_path)  # 1 / 6 in each
+    assert "exact one-sided p = 0.0025" in write(made, tmp_path)  # 1 / 20 in each
+
+
+def test_one_seed_in_many_environments_says_nothing(tmp_path):
+    environments = {f"A-v{i}": two_environments()["A-v0"] for i in range(5)}
+    made = results(
+        lambda name, _, seed: [10.0 * (name == "per")] * 3, seeds=1, environments=environments
+    )
+
+    assert "too few seeds to tell (1)" in write(made, tmp_path)
 
 
 def test_equal_time_is_the_return_at_the_baselines_cost(tmp_path):
@@ -167,6 +176,27 @@ def test_equal_time_is_the_return_at_the_baselines_cost(tmp_path):
     assert row(made, variant="PERDQN")["equal time"] == "1.50"
     made.finished[1][1]["seconds"]["training_cpu"] = 100.0
     assert row(made, variant="PERDQN")["equal time"] == "none"
+
+
+def test_equal_time_counts_the_declared_steps_on_equal_devices():
+    made = results(lambda *_: [0.0, 3.0, 6.0], seeds=1)
+    found = made.finished[1][1]
+    found["trained"] = 180  # a whole rollout
+    found["seconds"]["training_cpu"] = 2.0
+    assert row(made, variant="PERDQN")["equal time"] == "3.00"
+
+    found["versions"]["device"] = "cuda"
+    assert row(made, variant="PERDQN")["equal time"] == "none"
+
+
+def test_runs_of_different_versions_are_named(tmp_path):
+    made = results(lambda *_: [0.0, 3.0, 6.0])
+    for i, (run, found) in enumerate(made.finished):
+        found["versions"]["sb3-per"] = "0.2" if i < 3 and run.variant == "per" else "0.3"
+
+    assert "PERDQN: runs of sb3-per 0.2 and 0.3, whose defaults may differ." in write(
+        made, tmp_path
+    )
 
 
 def test_support_that_returns_leave_is_named(tmp_path):

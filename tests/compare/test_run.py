@@ -75,6 +75,13 @@ def test_results_of_other_settings_are_refused(finished):
         make_runs(other, finished, 1, "cpu")
 
 
+def test_a_setting_of_none_is_not_a_missing_one(finished):
+    other = Suite.model_validate(of_environment(env_kwargs={"n": 3, "m": None}))
+
+    with pytest.raises(ValueError, match="other settings: m was 'not set' and is None"):
+        make_runs(other, finished, 1, "cpu")
+
+
 def test_folder_of_another_suite_is_refused(finished):
     with pytest.raises(ValueError, match="has the runs of small, not of other"):
         make_runs(suite(name="other"), finished, 1, "cpu")

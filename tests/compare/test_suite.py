@@ -120,6 +120,10 @@ BOTH = {name: values()["environments"][ENVIRONMENT] for name in ("A-v0", "B-v0")
             "n_envs must divide",
         ),
         (of_environment(budget="10 minutes"), "a time must be like 90s, 10m or 2h"),
+        (
+            of_environment(hyperparameters={"policy": "MlpPolicy", "env_kwargs": {"n": 4}}),
+            "env_kwargs belong to the environment",
+        ),
     ],
 )
 def test_wrong_suites_are_refused(wrong, message):
