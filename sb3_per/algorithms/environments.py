@@ -132,6 +132,7 @@ def scaled_and_transposed(model: "PrioritizedAlgorithm", source: Any) -> Any:
         if images is not None and has_shape(transitions[name], images.venv.observation_space):
             transitions[name] = images.transpose_observations(transitions[name])
     actions, space = np.asarray(transitions["actions"]), model.action_space
-    if isinstance(space, spaces.Box) and actions.shape[1:] == space.shape:  # else it is refused
-        transitions["actions"] = model.policy.scale_action(actions)
+    # Also flat ones, which a buffer takes; it refuses other shapes.
+    if isinstance(space, spaces.Box) and actions[:1].size == np.prod(space.shape):
+        transitions["actions"] = model.policy.scale_action(actions.reshape(-1, *space.shape))
     return transitions

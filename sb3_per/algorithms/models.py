@@ -47,6 +47,9 @@ def copy_to_save(model: "PrioritizedAlgorithm") -> Any:
         # The model's beta, as `_update_beta` takes it: the buffer has its present value.
         options = options_of(buffer, options) | {"beta": options["beta"]}
         saved.optimize_memory_usage = buffer.optimize_memory_usage
+        saved.n_steps = buffer.n_steps
+        if buffer.n_steps > 1:  # discounts are the buffer's
+            saved.gamma = buffer.gamma
         # SB3 divides `buffer_size` by n_envs; an assigned buffer may have another size.
         if buffer.buffer_size != max(model.buffer_size // model.n_envs, 1):
             saved.buffer_size = buffer.n_slots
@@ -57,7 +60,7 @@ def copy_to_save(model: "PrioritizedAlgorithm") -> Any:
     if kind is not resolve_buffer_class(saved.replay_buffer_class, model.observation_space):
         options["replay_buffer_class"] = kind
     if isinstance(model.observation_space, spaces.Dict):
-        options["n_steps"], saved.n_steps = model.n_steps, 1  # SB3 has no n-step returns there
+        options["n_steps"], saved.n_steps = saved.n_steps, 1  # SB3 has no n-step returns there
     saved.policy_class = _named_policy(model)
     setattr(saved, STORED, json.loads(data_to_json(options)))
     return saved
@@ -92,11 +95,12 @@ def arguments_to_load(
     buffer_class, n_steps, sb3_options = _read_sb3_fields(fields)
     # SB3 may have loaded and saved the model since, so its options count. The user's come last.
     later = {**sb3_options, **(given.get("replay_buffer_kwargs") or {})}
-    arguments = {
+    stored = {
         "replay_buffer_class": options.pop("replay_buffer_class", buffer_class),
         "n_steps": options.pop("n_steps", n_steps),
-        **given,
     }
+    named = given["custom_objects"] or {}
+    arguments = {name: named.get(name, value) for name, value in stored.items()} | given
     prioritization = options.get("prioritization")
     is_another = later.get("prioritization", prioritization) != prioritization
     if is_another or "prioritization" in lost:
@@ -105,7 +109,7 @@ def arguments_to_load(
     arguments["replay_buffer_kwargs"] = {**options, **later}
     if isinstance(policy := fields.get("policy_class"), str):
         replaced = {"policy_class": _policy_of(algorithm, policy)}
-        arguments["custom_objects"] = {**(given["custom_objects"] or {}), **replaced}
+        arguments["custom_objects"] = {**named, **replaced}
     return arguments, lost
 
 

@@ -89,7 +89,7 @@ def transitions_of(source: Any) -> Transitions:
     """
     Return the transitions of a source; see ``PrioritizedReplayBuffer.add_demonstrations``.
 
-    :raises ValueError: for another source.
+    :raises ValueError: for another source, and for a dict without one of the fields.
     """
     if isinstance(source, str | os.PathLike):
         with open_path(Path(source), "r", suffix="pkl") as file:
@@ -108,6 +108,8 @@ def transitions_of(source: Any) -> Transitions:
         found: Transitions = map_arrays(lambda *parts: np.concatenate(parts), *episodes)
         return found
     if isinstance(source, Mapping):
+        if missing := [name for name in FIELDS if name not in source]:
+            raise ValueError(f"demonstrations must have {', '.join(missing)}, got {[*source]}")
         return dict(source)
     raise ValueError(
         "demonstrations must be a dict of arrays, a ReplayBuffer or the path of its pickle, or a "
@@ -159,8 +161,6 @@ def add_transitions(buffer: SlotReplayBuffer, transitions: Transitions) -> None:
 
 def as_stored(source: Transitions, buffer: SlotReplayBuffer) -> Transitions:
     """Return transitions as ``add`` takes them; raise ValueError if they do not fit a buffer."""
-    if missing := [name for name in FIELDS if name not in source]:
-        raise ValueError(f"demonstrations must have {', '.join(missing)}, got {[*source]}")
     n = len(source["rewards"])
     observed = n, buffer.observation_space, buffer.obs_shape
     acted = n, buffer.action_space, (buffer.action_dim,)

@@ -427,6 +427,25 @@ def test_model_with_another_buffer_is_made_again_with_it(tmp_path):
     assert (loaded.n_slots, loaded.alpha) == (300, 0.3)
 
 
+@pytest.mark.parametrize("observations", ["array", "dict"])
+def test_n_steps_of_another_buffer_are_saved(observations, tmp_path):
+    env = Point(True) if observations == "array" else BitFlippingEnv(4)
+    model = make(env=env, policy="MlpPolicy" if observations == "array" else "MultiInputPolicy")
+    options = {"n_steps": 3, "gamma": 0.8}
+    kind = type(model.replay_buffer)
+    model.replay_buffer = kind(100, model.observation_space, model.action_space, "cpu", **options)
+    model.learn(60).save(tmp_path / "model")
+    model.save_replay_buffer(tmp_path / "buffer")
+
+    loaded = PERDQN.load(tmp_path / "model", env=env)
+    loaded.load_replay_buffer(tmp_path / "buffer")
+
+    assert (loaded.n_steps, loaded.gamma) == (3, 0.8)
+    assert (loaded.replay_buffer.n_steps, loaded.replay_buffer.gamma) == (3, 0.8)
+    loaded = PERDQN.load(tmp_path / "model", env=env, custom_objects={"n_steps": 5})
+    assert loaded.replay_buffer.n_steps == 5
+
+
 def test_buffer_without_priorities_does_not_train():
     model = make()
     model.replay_buffer = ReplayBuffer(100, model.observation_space, model.action_space)

@@ -180,6 +180,19 @@ def test_model_scales_actions_of_the_environment():
     one_action = {**found, "actions": found["actions"][:, :1]}
     with pytest.raises(ValueError, match="actions must be 3 elements"):
         PERSAC("MlpPolicy", env, buffer_size=20, device="cpu").add_demonstrations(one_action)
+    del one_action["actions"]
+    with pytest.raises(ValueError, match="demonstrations must have actions, got "):
+        model.add_demonstrations(one_action)
+
+
+def test_model_scales_flat_actions_too():
+    env = Counter(action_space=spaces.Box(-10, 10, (2, 2), np.float32))
+    found = collect(Constant(np.full((2, 2), 5, np.float32)), env, 3)
+    model = PERSAC("MlpPolicy", env, buffer_size=20, device="cpu")
+
+    model.add_demonstrations(found, {**found, "actions": found["actions"].reshape(3, 4)})
+
+    assert model.replay_buffer.demonstrations.actions[:6, 0].tolist() == [[0.5] * 4] * 6
 
 
 @pytest.mark.parametrize("are_transposed", [False, True])
