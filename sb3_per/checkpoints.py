@@ -146,9 +146,8 @@ class CheckpointCallback(callbacks.CheckpointCallback):
         self.keep = keep
 
     def _on_training_start(self) -> None:
-        if isinstance(
-            self.parent, callbacks.EventCallback
-        ):  # which does not say where a rollout starts
+        # It would not say where a rollout starts.
+        if isinstance(self.parent, callbacks.EventCallback):
             parent = type(self.parent).__name__
             raise ValueError(
                 f"CheckpointCallback must not be in another callback, got it in {parent}: pass "
