@@ -1,4 +1,4 @@
-"""Train PERDQN on MiniGrid's DoorKey and film five episodes: ``python -m examples.film``."""
+"""Train PERDQN on DoorKey and film five episodes: ``python docs/pictures/film.py``."""
 
 from pathlib import Path
 
