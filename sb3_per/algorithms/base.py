@@ -263,6 +263,12 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         if seed is not None and buffer is not None:
             buffer.generator = np.random.default_rng(seed)
 
+    def _require_usable_buffer(self) -> None:
+        """Raise ValueError if the buffer, which may have been assigned, cannot be trained on."""
+        if not isinstance(self.replay_buffer, PrioritizedReplayBuffer):
+            kind = type(self.replay_buffer).__name__
+            raise ValueError(f"replay_buffer must be a PrioritizedReplayBuffer, got {kind}")
+
     def _setup_learn(
         self,
         total_timesteps: int,
@@ -271,9 +277,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         *args: Any,
         **kwargs: Any,
     ) -> tuple[int, BaseCallback]:
-        if not isinstance(self.replay_buffer, PrioritizedReplayBuffer):
-            kind = type(self.replay_buffer).__name__
-            raise ValueError(f"replay_buffer must be a PrioritizedReplayBuffer, got {kind}")
+        self._require_usable_buffer()
         # SB3 resets the environments on this condition. It may raise after that, for a callback.
         if reset_num_timesteps or self._last_obs is None:
             self.replay_buffer.end_episodes()

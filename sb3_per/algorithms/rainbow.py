@@ -133,13 +133,17 @@ class Rainbow(PERDQN):
     def _setup_model(self) -> None:
         super()._setup_model()
         self._support_edge = th.full((), nan, device=self.device)
+        self._require_usable_buffer()
+        self._set_epsilon()
+
+    def _require_usable_buffer(self) -> None:
+        super()._require_usable_buffer()
         if self._has_distributions and self.loss_threshold is not None:
-            prioritization = self.replay_buffer_kwargs["prioritization"]
+            prioritization = self.replay_buffer.arguments()["prioritization"]
             raise ValueError(
                 f"n_atoms must be 1 with {prioritization!r} priorities: they need a Huber loss, "
                 f"and would bias the gradient of another loss, got {self.q_net.n_atoms}"
             )
-        self._set_epsilon()
 
     def _set_epsilon(self) -> None:
         """Use what the user has set; by default, 0 with noisy layers, and SB3's values without."""

@@ -423,7 +423,13 @@ def test_lap_is_refused_with_distributions_and_trains_without():
     with pytest.raises(ValueError, match=r"n_atoms must be 1 with 'lap' priorities.* got 51"):
         rainbow(**lap)
 
-    assert rainbow(None, {"n_atoms": 1}, **lap).learn(60)._n_updates > 0
+    without = rainbow(None, {"n_atoms": 1}, **lap).learn(60)
+    assert without._n_updates > 0
+    model = rainbow()
+    model.replay_buffer = without.replay_buffer
+    with pytest.raises(ValueError, match=r"n_atoms must be 1 with 'lap' priorities.* got 51"):
+        model.learn(60)
+    assert model.num_timesteps == 0
 
 
 @pytest.mark.parametrize("network", [{}, {"noisy": False}, {"n_atoms": 1}, PLAIN])
