@@ -33,7 +33,7 @@ def main(game: str = "Krull", total_timesteps: int = 100_000, n_games: int = 20)
     env, folder = make_game(game, seed=0), f"runs/{game}"
     path = latest_checkpoint(folder)
     if path is None:
-        model = Rainbow("CnnPolicy", env, tensorboard_log="runs", seed=0, **SETTINGS)
+        model = Rainbow("CnnPolicy", env, seed=0, **SETTINGS)
     else:
         model = load_checkpoint(path, env)
     n_left = total_timesteps - model.num_timesteps
