@@ -36,7 +36,7 @@ from sb3_per.algorithms.models import (
 from sb3_per.buffers.files import is_archive, load_buffer, read_pickled_buffer, save_buffer
 from sb3_per.buffers.her import PrioritizedHerReplayBuffer, require_compute_reward
 from sb3_per.buffers.prioritized import PrioritizedReplayBuffer
-from sb3_per.options import LAP, PAPER, ReplayBufferKwargs, beta_at
+from sb3_per.options import LAP, PAPER, ReplayBufferKwargs, as_beta, beta_at
 
 SelfPrioritized = TypeVar("SelfPrioritized", bound="PrioritizedAlgorithm")
 
@@ -302,7 +302,8 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         # its progress falls back. Beta must not. The last rollout may pass `total_timesteps`.
         progress = min(1.0 - self._current_progress_remaining, 1.0)
         self._progress = max(self._progress, progress)
-        beta = self.replay_buffer_kwargs["beta"]  # the model's, whatever buffer was assigned
+        # The model's, whatever buffer was assigned; a callback may have changed it.
+        beta = as_beta(self.replay_buffer_kwargs["beta"])
         self.replay_buffer.beta = beta_at(beta, self._progress, self.num_timesteps)
 
     def _log_prioritization(self, steps: list[Metrics]) -> None:

@@ -293,6 +293,13 @@ def test_beta_starts_again_with_a_new_training():
     assert callback.betas[50] == pytest.approx(0.6)
 
 
+def test_beta_may_be_changed_between_calls_of_learn():
+    model = make().learn(40)
+    for beta, last in ((0, 0.0), ([0.2, 0.6], 0.6)):
+        model.replay_buffer_kwargs["beta"] = beta
+        assert model.learn(40).replay_buffer.beta == last
+
+
 def test_beta_function_sees_no_progress_beyond_the_end():
     """SB3 finishes its last rollout, also beyond ``total_timesteps``."""
     seen = []
