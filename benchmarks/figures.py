@@ -41,6 +41,12 @@ SUITES = {
     "few_updates": ("dqn", "alpha1"),
     "goals_dqn": (),
     "goals_sac": (),
+    "minatar_16_envs": (
+        "dqn",
+        "per",
+        "rainbow_without_noise",
+        "rainbow_without_noise_and_priorities",
+    ),
     "minatar_rainbow": (),
     "minigrid": ("dqn", "alpha1"),
     "sparse": (),

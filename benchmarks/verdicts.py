@@ -23,6 +23,7 @@ from sb3_per.compare.statistics import Estimate, improvement
 ALL = "all"  # the name of all environments of a row together
 RESULTS = Path("benchmarks/results")
 FIVE_BY_FIVE, SIX_BY_SIX = "minigrid_one_step", "minigrid_one_step_6x6"
+MANY = "MinAtar, 16 environments, no noisy layers"
 
 
 class Row(NamedTuple):
@@ -44,7 +45,9 @@ ROWS = (
     Row("Rare rewards, n_steps=3", "Rainbow", ("minigrid_parts",), "rainbow", has_times=True),
     Row("A quarter of the updates, n_steps=3", "PERDQN", ("few_updates",), "alpha1", aim=0.65),
     Row("A reward at every step", "PERDQN", ("confirm_dense",), "alpha1", aim=0.50),
-    Row("MinAtar", "Rainbow", ("minatar_rainbow",), "rainbow", has_times=True),
+    Row("MinAtar, one environment", "Rainbow", ("minatar_rainbow",), "rainbow", has_times=True),
+    Row(MANY, "PERDQN", ("minatar_16_envs",), "per"),
+    Row(MANY, "Rainbow", ("minatar_16_envs",), "rainbow_without_noise", has_times=True),
     Row("Rare rewards, the paper's settings", "PERQRDQN", ("sparse_qrdqn",), "per", "qrdqn"),
     Row("Goals with hindsight, the paper's settings", "PERDQN", ("goals_dqn",), "her_per", "her"),
     Row("Continuous actions", "PERSAC", ("continuous_sac",), "lap", "sac"),

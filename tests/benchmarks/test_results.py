@@ -30,6 +30,7 @@ PAGES = {
     "goals_dqn": "goals",
     "goals_sac": "goals",
     "minatar": "minatar",
+    "minatar_16_envs": "minatar",
     "minatar_rainbow": "minatar",
     "minigrid": "minigrid",
     "minigrid_one_step": "minigrid",
@@ -122,6 +123,28 @@ def test_rows_of_three_seeds_are_those_of_the_page(name):
         finals = [rows.loc[(environment, label), "final"] for environment in suite.environments]
         listed = ["", label, over_all["P final"], over_all["P area"], *finals, ""]
         assert " ".join(" | ".join(listed).split()) in page(PAGES[name])
+
+
+def test_games_with_16_environments_are_those_of_the_page():
+    suite, text = results_of("minatar_16_envs").suite, page("minatar")
+    rows = rows_of("minatar_16_envs").set_index(["environment", "variant"])
+    labels = {
+        suite.label(name): suite.label(name).replace(" without noisy layers", "")
+        for name in suite.variants
+    }
+    labels["Rainbow without noisy layers and priorities"] = "Rainbow without priorities"
+    for name in suite.environments:
+        chances = [
+            rows.loc[(name, label), f"P {measure}"]
+            for label in ("PERDQN", "Rainbow without noisy layers")
+            for measure in ("area", "final")
+        ]
+        assert f"| {verdicts.plain(name)} | {' | '.join(chances)} |" in text
+    for label, short in labels.items():
+        finals = [rows.loc[(name, label), "final"].split()[0] for name in suite.environments]
+        assert f"| {short} | {' | '.join(finals)} |" in text
+    priorities = rows.loc["all"].filter(like="Priorities", axis="index").iloc[0]
+    assert f"{priorities['P area']} by the area and {priorities['P final']} by" in text
 
 
 def test_pairs_of_rainbow_are_those_of_the_page():
