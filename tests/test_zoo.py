@@ -17,7 +17,9 @@ import rl_zoo3.train
 import yaml
 from rl_zoo3 import exp_manager, hyperparams_opt
 from rl_zoo3.exp_manager import ExperimentManager
+from rl_zoo3.utils import get_wrapper_class
 from stable_baselines3 import HerReplayBuffer
+from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.envs import BitFlippingEnv
 from torch import nn
 
@@ -185,6 +187,20 @@ def test_rank_file_differs_only_where_ranks_need_it():
         assert options.items() >= {"prioritization": "rank", "alpha": 0.7}.items()
         section = {k: value for k, value in section.items() if k != "replay_buffer_kwargs"}
         assert ranked == section | TUNED_WITH_RANKS.get(name, {})
+
+
+@pytest.mark.parametrize("name", ["per_dqn", "per_dqn_rank", "rainbow"])
+def test_evaluations_see_episodes_that_a_time_limit_ends(name):
+    """RL-Zoo's own Monitor is inside of the wrappers, so it sees no truncation of theirs."""
+    pytest.importorskip("minatar")
+    zoo.register()
+    section = copy.deepcopy(FILES[name]["MinAtar/SpaceInvaders-v1"])
+    section["env_wrapper"][0]["gymnasium.wrappers.TimeLimit"]["max_episode_steps"] = 3
+    env = make_vec_env("MinAtar/SpaceInvaders-v1", 1, wrapper_class=get_wrapper_class(section))
+    env.reset()
+
+    infos = [env.step([0])[3][0] for _ in range(3)]
+    assert infos[-1]["episode"]["l"] == 3
 
 
 @pytest.mark.parametrize("variant", cartpole.VARIANTS)
