@@ -116,13 +116,14 @@ def draw_verdicts(file: Path) -> None:
                 _draw_block(panel, chances, measure, top + 1)
             top += len(names) + 1
         for title, panel in zip(("area", "final return"), panels.values(), strict=True):
-            panel.set(title=title, xlim=(-0.04, 1.04), ylim=(top - 0.4, -0.6))
+            panel.set(xlim=(-0.04, 1.04), ylim=(top - 0.4, -0.6))
+            panel.set_title(title, weight="bold", pad=14)
             panel.set_xticks((0, 0.5, 1), ("0", "0.5", "1"))
             panel.set_yticks([*labels], labels.values())
             panel.tick_params(axis="y", length=0)
             panel.spines["left"].set_visible(False)
         figure.set_size_inches(WIDTH, 0.24 * top + 1.2)
-        figure.supxlabel("P(better than DQN), from equal steps", fontsize="medium")
+        figure.supxlabel("P(better than DQN), from equal steps; grey: better", fontsize="medium")
         figure.legend(handles=_handles(), loc="outside upper center", ncols=3)
         save_figure(figure, file)
 

@@ -74,7 +74,8 @@ class Experiment(ExperimentManager):
             if seed in (None, seed_of_run):
                 break
         else:
-            raise SystemExit(f"there is no run to resume in {self.log_path}")
+            of_seed = "" if seed is None else f" with seed {seed}"
+            raise SystemExit(f"there is no run{of_seed} to resume in {self.log_path}")
         self.checkpoint = latest_checkpoint(folder)
         if self.checkpoint is None:
             raise SystemExit(f"there is no checkpoint in {folder}: start without --resume")

@@ -197,7 +197,7 @@ def test_killed_training_is_resumed(tmp_path, monkeypatch, run_here, capsys):
         log.write("1.0,5000,1000000.0\n")  # an episode that ended after the checkpoint
 
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit, match="there is no run to resume in logs"):
+    with pytest.raises(SystemExit, match="there is no run with seed 4 to resume in logs"):
         run_here(*command, "--seed", 4, "--resume")
     with pytest.raises(SystemExit, match=r"gamma was 0\.99 and is 0\.5"):
         run_here(*command, "gamma:0.5", "--resume")

@@ -51,7 +51,9 @@ def resolve_buffer_class(
     if named in (None, PrioritizedReplayBuffer):
         return default
     if named in WITHOUT_PRIORITIES:
-        raise ValueError(f"replay_buffer_class must be left out, or have priorities, got {named}")
+        raise ValueError(
+            f"replay_buffer_class must be left out, or extend PrioritizedReplayBuffer, got {named}"
+        )
     if issubclass(named, PrioritizedHerReplayBuffer):
         require_goals(observation_space)
     if not issubclass(named, default) or issubclass(named, PrioritizedDictReplayBuffer) != has_dict:

@@ -258,7 +258,8 @@ def from_options(
 
     All have the same hyperparameters, which ``about`` names: a section of RL-Zoo's file for the
     first algorithm (or for the one that it extends) or of our files, else SB3's defaults. Learning
-    starts after a tenth of the steps at the latest.
+    starts after a tenth of the steps at the latest. Rainbow's support is that of ``rainbow.yml``,
+    if it has the environment.
 
     :param algorithms: RL-Zoo's names. ``per_dqn:paper`` takes the settings ``PAPER`` of
         ``sb3_per.options`` instead of the algorithm's defaults.
@@ -276,6 +277,7 @@ def from_options(
     if values.get("learning_starts", 0) > steps // 10:
         values["learning_starts"] = steps // 10
         about += f"; learning starts after {steps // 10:,} steps"
+    about += _set_support(variants, values, spec.id)
     return Suite.model_validate(
         {
             "name": "_".join([spec.id.replace("/", "-"), *variants]),
@@ -310,6 +312,21 @@ def _shared_values(env: gym.Env[Any, Any], algorithm: str) -> tuple[str, dict[st
             return f"the section {name} of {file}.yml", dict(sections[name])
     policy = _policy_for(env.observation_space)
     return f"SB3's defaults with {policy}, since no section of {base}.yml fits", {"policy": policy}
+
+
+def _set_support(
+    variants: Mapping[str, dict[str, Any]], shared: Mapping[str, Any], environment: str
+) -> str:
+    """Give Rainbow the support of its own section, which the returns decide; say so."""
+    rainbows = [v["overrides"] for v in variants.values() if v["algorithm"] == "rainbow"]
+    own = sections_of("rainbow").get(environment, {}).get("policy_kwargs", {})
+    if not rainbows or "v_min" not in own:
+        return ""
+    # RL-Zoo's sections have text, ours mappings; RL-Zoo evaluates text.
+    kwargs = shared.get("policy_kwargs", {})
+    for overrides in rainbows:
+        overrides["policy_kwargs"] = f"dict({kwargs}, v_min={own['v_min']}, v_max={own['v_max']})"
+    return f"; Rainbow's support is rainbow.yml's, from {own['v_min']} to {own['v_max']}"
 
 
 def _variant(text: str) -> tuple[str, dict[str, Any]]:

@@ -154,7 +154,10 @@ def test_from_options_takes_named_settings():
 
     shared = sections_of("dqn")["CartPole-v1"]
     rainbow, paper = (run.settings["hyperparameters"] for run in runs_of(made))
-    assert rainbow == {**shared, **dict.fromkeys(EPSILON)}  # noise replaces it
+    support = "v_min=-10.0, v_max=110.0"
+    assert rainbow.pop("policy_kwargs") == f"dict({shared['policy_kwargs']}, {support})"
+    assert {**shared, **dict.fromkeys(EPSILON)}.items() > rainbow.items()  # noise replaces it
+    assert made.about.endswith("Rainbow's support is rainbow.yml's, from -10.0 to 110.0.")
     assert paper == shared | {"replay_buffer_kwargs": {**PAPER, "beta": [0.4, 1.0]}}
     assert made.label("per_dqn-paper") == "per_dqn:paper"
     with pytest.raises(ValueError, match=r"must be one of .*'paper'.* got 'papre'"):
