@@ -121,6 +121,7 @@ def costs(results: Results) -> pd.DataFrame:
             "minutes": result["seconds"]["wall"] / 60,
             "CPU minutes": result["seconds"]["cpu"] / 60,
             "steps/s": result["trained"] / result["seconds"]["training_wall"],
+            "steps/CPU s": result["trained"] / result["seconds"]["training_cpu"],
         }
         for _, result in results.finished
     ]

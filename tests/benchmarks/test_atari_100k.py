@@ -79,5 +79,5 @@ def test_report_of_some_games_is_printed(tmp_path, capsys):
 
     printed = capsys.readouterr().out
     assert "2 of 26 games" in printed
-    assert "| cpu | 2.0 | 1.0 | 1000.0 | 2 |" in printed
+    assert "| cpu | 2.0 | 1.0 | 1000.0 | 2000.0 | 2 |" in printed
     assert np.isnan(atari_100k.games_of(results(some))[atari_100k.RAINBOW]["Boxing"])
