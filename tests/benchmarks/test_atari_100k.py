@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import atari_100k
 from benchmarks.pack import pack
-from sb3_per.compare.results import Results
+from sb3_per.compare.results import Results, read
 from sb3_per.compare.suite import load, runs_of
 
 SUITE = load(atari_100k.PUBLISHED.parent / "suites" / "atari_100k.yml")
@@ -67,6 +67,22 @@ def test_better_counts_games_and_half_of_the_ties(gain, share):
     )
 
     assert atari_100k.better(games) == f"{share} [{share}, {share}] over 26 games"
+
+
+def test_games_of_the_page_are_those_of_the_results():
+    root = atari_100k.PUBLISHED.parents[1]
+    made = read(root / "benchmarks" / "results" / "atari_100k.jsonl.gz")
+    page = (root / "docs" / "atari.md").read_text(encoding="utf-8")
+    games = atari_100k.games_of(made)
+    columns = ["random", atari_100k.RAINBOW, "published", "human"]
+    finished = games[games[atari_100k.RAINBOW].notna()]
+
+    assert len(finished) > 0
+    for game, values in finished[columns].iterrows():
+        assert f"| {game} | {' | '.join(f'{value:,.0f}' for value in values)} |" in page
+    (cost,) = atari_100k.costs(made).to_dict("records")
+    assert f"{cost['steps/CPU s']:.0f} steps a CPU second" in page
+    assert f"{cost['CPU minutes']:.0f} CPU minutes" in page
 
 
 def test_report_of_some_games_is_printed(tmp_path, capsys):
