@@ -79,7 +79,10 @@ def test_games_of_the_page_are_those_of_the_results():
 
     assert len(finished) > 0
     for game, values in finished[columns].iterrows():
-        assert f"| {game} | {' | '.join(f'{value:,.0f}' for value in values)} |" in page
+        texts = [f"{value:,.{1 if value < 100 else 0}f}".replace(".0", "") for value in values]
+        assert f"| {game} | {' | '.join(texts)} |" in page
+    normalized = [finished[f"{name}, score"].mean() for name in (atari_100k.RAINBOW, "published")]
+    assert "mean is {1:.2f} there (ours {0:.2f})".format(*normalized) in page
     (cost,) = atari_100k.costs(made).to_dict("records")
     assert f"{cost['steps/CPU s']:.0f} steps a CPU second" in page
     assert f"{cost['CPU minutes']:.0f} CPU minutes" in page
