@@ -175,6 +175,8 @@ def test_every_environment_of_rl_zoos_dqn_file_has_a_section():
 def test_dqn_and_ours_have_the_same_settings_in_minigrid():
     for name, section in FILES["dqn"].items():
         assert section == FILES["per_dqn"][name]
+        rainbow = {**FILES["rainbow"][name], "policy_kwargs": section["policy_kwargs"]}
+        assert rainbow.items() <= section.items()  # the others are Rainbow's defaults
 
 
 def test_rank_file_differs_only_where_ranks_need_it():
