@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.transforms import blended_transform_factory
 
-from benchmarks import verdicts
+from benchmarks import atari_100k, verdicts
 from benchmarks.cliffwalk import report as cliffwalk
 from benchmarks.speed import memory, ops
 from benchmarks.verdicts import RESULTS
@@ -145,6 +145,27 @@ def _draw_block(
             panel.plot(value, at, color=colour, markerfacecolor=fill, clip_on=False, **style)
 
 
+def draw_atari(file: Path) -> None:
+    """Draw human-normalized scores of the games that have a run, next to the published ones."""
+    games = atari_100k.games_of(read(RESULTS / f"atari_100k{PACKED}"))
+    scores = games[[f"{atari_100k.RAINBOW}, score", "published, score"]].dropna()
+    scores = scores.sort_values("published, score", ascending=False)
+    with figure_style():
+        figure = Figure(figsize=(WIDTH, 0.42 * len(scores) + 1.4), layout="constrained")
+        panel = figure.subplots()
+        bars = (("this library", ORANGE), ("published", GREY))
+        for i, (label, colour) in enumerate(bars):
+            at = [row + 0.36 * (i - 0.5) for row in range(len(scores))]
+            panel.barh(at, scores.iloc[:, i], height=0.36, color=colour, label=label)
+        panel.set_yticks([*range(len(scores))], scores.index)
+        panel.invert_yaxis()
+        panel.tick_params(axis="y", length=0)
+        panel.axvline(1, color=GREY, linestyle=":")
+        figure.supxlabel("human-normalized score; dotted: human", fontsize="medium")
+        figure.legend(loc="outside upper center", ncols=2)
+        save_figure(figure, file)
+
+
 def _handles() -> list[Line2D]:
     marks: dict[str, dict[str, Any]] = {
         name: {"color": colour, "linewidth": 2} for name, colour in ALGORITHMS.items()
@@ -165,7 +186,7 @@ def _joined(panels: Sequence[tuple[str, str, str]]) -> Results:
     return Results(results.suite.model_copy(update={"environments": environments}), finished, [])
 
 
-PICTURES = {"rare": draw_rare, "verdicts": draw_verdicts}
+PICTURES = {"atari": draw_atari, "rare": draw_rare, "verdicts": draw_verdicts}
 
 
 if __name__ == "__main__":
