@@ -255,12 +255,14 @@ def _place(blocks: Blocks, slots: IntArray, priorities: FloatArray) -> float:
     for i in range(len(slots)):
         positions[i] = _position_for(blocks, -priorities[min(i, len(priorities) - 1)])
         touched += _touch(blocks, np.int64(blocks.order[positions[i]]))
-    n_blocks = blocks.state[N_BLOCKS]
+    n_blocks, has_moved = blocks.state[N_BLOCKS], False
     for i in range(len(slots)):
         key = -priorities[min(i, len(priorities) - 1)]
         if blocks.block_of[slots[i]] > 0:  # named twice
             _remove(blocks, slots[i : i + 1])
-        if blocks.state[N_BLOCKS] != n_blocks:  # a block was split
+        # Splits may bring the number back to where it was before the list was laid out again.
+        has_moved = has_moved or blocks.state[N_BLOCKS] != n_blocks
+        if has_moved:
             positions[i] = _position_for(blocks, key)
         _put_in(blocks, slots[i], key, positions[i])
     return touched

@@ -68,6 +68,18 @@ def test_slots_are_in_the_order_of_a_sorted_list(given_operations):
     assert_same_order(order, NaiveOrder(n_slots))
 
 
+def test_order_holds_when_all_priorities_change_at_once():
+    random = np.random.default_rng(0)
+    order, slots = Ranking(10_000), np.arange(10_000)
+
+    for scale in (1.0, 0.1, 0.001, 10.0):  # until the list is laid out again, and beyond
+        priorities = scale * random.random(10_000)
+        order.place(slots, priorities)
+
+        check_valid(order)
+        assert order.at(slots).tolist() == np.argsort(-priorities).tolist()
+
+
 PRIORITIES = {
     "random": lambda random, n: random.exponential(size=n),
     "ties": lambda random, n: random.integers(3, size=n).astype(np.float64),
