@@ -32,16 +32,8 @@ myst_heading_anchors = 3
 PROJECT = (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
 ADDRESS = re.findall('^Repository = "(.*)"', PROJECT, flags=re.MULTILINE)[0]
 myst_substitutions = {"clone": f"```bash\ngit clone {ADDRESS}\npip install ./sb3-per\n```"}
-# [DQN](sb3:modules/dqn.html) links into SB3's documentation; no inventory has to be downloaded.
 SB3 = "https://stable-baselines3.readthedocs.io/en/master/"
 CONTRIB = "https://sb3-contrib.readthedocs.io/en/master/"
-myst_url_schemes = {
-    "http": None,
-    "https": None,
-    "mailto": None,
-    "sb3": SB3 + "{{path}}#{{fragment}}",
-    "contrib": CONTRIB + "{{path}}#{{fragment}}",
-}
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"

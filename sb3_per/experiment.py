@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -70,17 +71,21 @@ class Experiment(ExperimentManager):
             arguments = folder / self.env_name / "args.yml"
             if not arguments.exists():
                 continue
-            seed_of_run = yaml.unsafe_load(arguments.read_text(encoding="utf-8"))["seed"]
-            if seed in (None, seed_of_run):
+            before = yaml.unsafe_load(arguments.read_text(encoding="utf-8"))
+            if seed in (None, before["seed"]):
                 break
         else:
             of_seed = "" if seed is None else f" with seed {seed}"
-            raise SystemExit(f"there is no run{of_seed} to resume in {self.log_path}")
+            missing = f"no run of {self.env_name}{of_seed} to resume in {self.log_path}"
+            raise SystemExit(f"there is {missing}: start without --resume")
         self.checkpoint = latest_checkpoint(folder)
         if self.checkpoint is None:
-            raise SystemExit(f"there is no checkpoint in {folder}: start without --resume")
+            hint = "start without --resume, with --save-freq"
+            raise SystemExit(f"there is no checkpoint in {folder}: {hint}")
         self.save_path, self.params_path = str(folder), f"{folder}/{self.env_name}"
-        self.seed = self.args.seed = seed_of_run
+        self.seed = self.args.seed = before["seed"]
+        for name in ("env_kwargs", "eval_env_kwargs"):
+            _require_equal({name: before[name]}, {name: getattr(self.args, name)})
         self.continue_training = True
 
     def setup_experiment(self) -> tuple[BaseAlgorithm, dict[str, Any]] | None:
@@ -114,14 +119,7 @@ class Experiment(ExperimentManager):
         found = super().read_hyperparameters()
         if self.checkpoint is not None:
             config = Path(self.params_path, "config.yml").read_text(encoding="utf-8")
-            before, now = dict(yaml.unsafe_load(config)), found[1]
-            changed = [
-                f"{name} was {before.get(name)!r} and is {now.get(name)!r}"
-                for name in {**before, **now}
-                if name != "n_timesteps" and before.get(name) != now.get(name)
-            ]
-            if changed:
-                raise SystemExit(f"--resume needs the run's hyperparameters: {'; '.join(changed)}")
+            _require_equal(dict(yaml.unsafe_load(config)), found[1])
         return found
 
     def create_envs(self, n_envs: int, eval_env: bool = False, no_log: bool = False) -> VecEnv:
@@ -166,6 +164,21 @@ class _Merging(dict[str, Any]):
         super().update({**other, "policy_kwargs": {**both[0], **both[1]}})
 
 
+def _require_equal(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """
+    Refuse to resume a run with other hyperparameters than before.
+
+    :raises SystemExit: with their names and values.
+    """
+    changed = [
+        f"{name} was {before.get(name)!r} and is {now.get(name)!r}"
+        for name in {**before, **now}
+        if name != "n_timesteps" and before.get(name) != now.get(name)
+    ]
+    if changed:
+        raise SystemExit(f"--resume needs the run's hyperparameters: {'; '.join(changed)}")
+
+
 def _end_logs(folder: Path, end: float) -> None:
     """
     Rename the logs of a run's episodes, so that a resumed run can write new ones next to them.
@@ -189,16 +202,16 @@ def _end_logs(folder: Path, end: float) -> None:
 
 
 def _restore_evaluations(callback: EvalCallback, n_steps: int) -> None:
-    """Restore a callback's evaluations of the first steps from its file."""
+    """Restore a callback's evaluations of the first steps, and the best of all, from its file."""
     file = Path(f"{callback.log_path}.npz")
     if not file.exists():
         return
     with np.load(file) as stored:
+        # Of later ones, too: their policy may be the one in best_model.zip.
+        callback.best_mean_reward = float(stored["results"].mean(axis=1).max())
         n = int(np.searchsorted(stored["timesteps"], n_steps, side="right"))
         callback.evaluations_timesteps = stored["timesteps"][:n].tolist()
         callback.evaluations_results = stored["results"][:n].tolist()
         callback.evaluations_length = stored["ep_lengths"][:n].tolist()
         if "successes" in stored:
             callback.evaluations_successes = stored["successes"][:n].tolist()
-    means = [float(np.mean(returns)) for returns in callback.evaluations_results]
-    callback.best_mean_reward = max(means, default=-np.inf)

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import yaml
 from processes import wait_until
+from stable_baselines3.common.callbacks import EvalCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.monitor import load_results
 from stable_baselines3.common.vec_env import VecNormalize
 
-from sb3_per import cli, latest_checkpoint, load_checkpoint, zoo
+from sb3_per import cli, experiment, latest_checkpoint, load_checkpoint, zoo
 
 TRAINED = ("--algo", "per_dqn", "--env", "CartPole-v1", "--device", "cpu")
 RUN = Path("logs", "per_dqn", "CartPole-v1_1")
@@ -197,10 +198,12 @@ def test_killed_training_is_resumed(tmp_path, monkeypatch, run_here, capsys):
         log.write("1.0,5000,1000000.0\n")  # an episode that ended after the checkpoint
 
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit, match="there is no run with seed 4 to resume in logs"):
+    with pytest.raises(SystemExit, match="no run of CartPole-v1 with seed 4 to resume in logs"):
         run_here(*command, "--seed", 4, "--resume")
     with pytest.raises(SystemExit, match=r"gamma was 0\.99 and is 0\.5"):
         run_here(*command, "gamma:0.5", "--resume")
+    with pytest.raises(SystemExit, match=r"env_kwargs was None and is .'sutton"):
+        run_here(*command, "--env-kwargs", "sutton_barto_reward:True", "--resume")
     run_here(*command, "--resume")
 
     printed = capsys.readouterr().out
@@ -223,6 +226,17 @@ def test_killed_training_is_resumed(tmp_path, monkeypatch, run_here, capsys):
     assert episodes["l"].sum() <= 2000
     assert len([*folder.glob("*.ckpt")]) == 2
     assert len([*folder.glob("rl_model_*.zip")]) == 6  # RL-Zoo's, for `enjoy`
+
+
+def test_best_policy_of_before_stays_until_a_better_one(tmp_path):
+    lengths = {"timesteps": [100, 200], "ep_lengths": [[5, 5], [5, 5]]}
+    np.savez(tmp_path / "evaluations.npz", results=[[1.0, 3.0], [8.0, 9.0]], **lengths)
+    callback = EvalCallback(make_vec_env("CartPole-v1"), log_path=str(tmp_path))
+
+    experiment._restore_evaluations(callback, 150)  # resumed between both evaluations
+
+    assert callback.evaluations_results == [[1.0, 3.0]]
+    assert callback.best_mean_reward == 8.5
 
 
 @pytest.mark.filterwarnings("ignore")  # RL-Zoo's own

@@ -71,7 +71,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
     # Options that are no arguments of the constructor, and where they belong.
     _misplaced: ClassVar[Mapping[str, str]] = {
         name: f"replay_buffer_kwargs=dict({option}=...)" for name, option in _OF_BUFFERS.items()
-    }
+    } | {"prioritized_replay": "nothing, since replay is always prioritized"}
     # The metrics of gradient steps that are logged as ``train/<name>``.
     logged_metrics: ClassVar[tuple[str, ...]] = LOGGED
     replay_buffer: PrioritizedReplayBuffer

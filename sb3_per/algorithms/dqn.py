@@ -83,6 +83,7 @@ class PERDQN(PrioritizedAlgorithm, DQN):
         arguments = dict(locals())
         for name in ("self", "__class__", "double_q", "cuda_graphs"):
             del arguments[name]
+        require_one_of("double_q", double_q, (True, False))
         require_one_of("cuda_graphs", cuda_graphs, (None, True, False))
         if cuda_graphs and not graphs.RECORDER.fits(get_device(device)):
             raise ValueError(f"cuda_graphs=True needs a CUDA device, got {get_device(device)}")

@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn import functional as F
 from typing_extensions import TypedDict
 
-from sb3_per._utils import require_number, require_whole
+from sb3_per._utils import require_number, require_one_of, require_whole
 from sb3_per.options import require_known
 
 # (filters, kernel size, stride) of the convolutions of DQN for Atari.
@@ -83,6 +83,8 @@ class Parts:
     v_max: float = 10.0
 
     def __post_init__(self) -> None:
+        for name in ("dueling", "noisy"):
+            require_one_of(name, getattr(self, name), (True, False))
         require_whole("n_atoms", self.n_atoms)
         require_number("noisy_sigma", self.noisy_sigma, 0, inf)
         if not -inf < self.v_min < self.v_max < inf:

@@ -120,16 +120,17 @@ def transitions_of(source: Any) -> Transitions:
 def _of_buffer(buffer: ReplayBuffer) -> Transitions:
     """Return the transitions of SB3's buffer, one environment after the other."""
     rows, next_observations, next_rows = rows_in_order(buffer)
-    ends = buffer.timeouts[rows] > 0
-    is_done = buffer.dones[rows] > 0
-    ends[-1:] |= ~is_done[-1:]
+    is_done, is_truncated = buffer.dones[rows] > 0, buffer.timeouts[rows] > 0
+    is_cut = is_truncated & ~is_done  # marks of `end_episodes`
+    is_cut[-1:] |= ~is_done[-1:]
     transitions = {
         "observations": select(buffer.observations, rows),
         "actions": buffer.actions[rows],
         "rewards": buffer.rewards[rows],
         "next_observations": select(next_observations, next_rows),
-        "terminations": is_done & ~ends,
-        "truncations": ends,
+        "terminations": is_done & ~is_truncated,
+        "truncations": is_done & is_truncated,
+        "is_cut": is_cut,
         "infos": select(getattr(buffer, "info_arrays", {}), rows),
     }
     found: Transitions = map_arrays(_by_env, transitions)
@@ -149,14 +150,15 @@ def _of_episode(episode: Any) -> Transitions:
 
 
 def add_transitions(buffer: SlotReplayBuffer, transitions: Transitions) -> None:
-    """Add transitions of ``as_stored`` to a buffer with one environment; the last episode ends."""
+    """Add transitions of ``as_stored`` to a buffer with one environment, and end cut episodes."""
     for i in range(len(transitions["rewards"])):
         row = select(transitions, np.s_[i : i + 1])
         info = {key: values[0] for key, values in row["infos"].items()}
         info["TimeLimit.truncated"] = row["truncations"][0]
         observations = row["observations"], row["next_observations"]
         buffer.add(*observations, row["actions"], row["rewards"], row["dones"], [info])
-    buffer.end_episodes()  # another source may follow
+        if row["is_cut"][0]:
+            buffer.end_episodes()
 
 
 def as_stored(source: Transitions, buffer: SlotReplayBuffer) -> Transitions:
@@ -167,9 +169,11 @@ def as_stored(source: Transitions, buffer: SlotReplayBuffer) -> Transitions:
     infos = {key: np.asarray(source["infos"][key]) for key in buffer.info_keys}
     for key, values in infos.items():
         if len(values) != n:
-            raise ValueError(f"infos[{key!r}] must have {n} values, got {len(values)}")
+            raise ValueError(f"infos[{key!r}] must have {n} values, as rewards, got {len(values)}")
     terminations, truncations = (_flags(name, source[name], n) for name in FIELDS[-2:])
     truncations &= ~terminations
+    is_cut = _flags("is_cut", source.get("is_cut", np.zeros(n)), n)
+    is_cut[-1:] = True  # another source may follow
     return {
         "observations": _reshaped("observations", source["observations"], observed),
         "actions": _reshaped("actions", source["actions"], acted),
@@ -177,6 +181,7 @@ def as_stored(source: Transitions, buffer: SlotReplayBuffer) -> Transitions:
         "next_observations": _reshaped("next_observations", source["next_observations"], observed),
         "dones": terminations | truncations,
         "truncations": truncations,
+        "is_cut": is_cut,
         "infos": infos,
     }
 
@@ -184,7 +189,7 @@ def as_stored(source: Transitions, buffer: SlotReplayBuffer) -> Transitions:
 def _flags(name: str, values: Any, n: int) -> NDArray[np.bool_]:
     array = np.array(values, dtype=bool)  # a copy
     if array.size != n:
-        raise ValueError(f"{name} must have {n} values, got {array.size}")
+        raise ValueError(f"{name} must have {n} values, as rewards, got {array.size}")
     return array.reshape(n)
 
 
@@ -193,7 +198,8 @@ def _reshaped(name: str, values: Any, to: tuple[int, spaces.Space[Any], Any]) ->
     Return elements of a space in the shape in which SB3 stores them.
 
     :param to: How many elements; the space; the shape of a stored one, or a dict of shapes.
-    :raises ValueError: for arrays of another shape or kind of numbers.
+    :raises ValueError: for arrays of another shape or kind of numbers, and for what a discrete
+        space does not have.
     """
     n, space, stored = to
     if isinstance(space, spaces.Dict):
@@ -207,6 +213,10 @@ def _reshaped(name: str, values: Any, to: tuple[int, spaces.Space[Any], Any]) ->
         raise ValueError(
             f"{name} must be {n} elements of {space}, got {array.dtype} of shape {array.shape}"
         )
+    if isinstance(space, spaces.Discrete):
+        foreign = array[(array < space.start) | (array >= space.start + space.n)]
+        if foreign.size:
+            raise ValueError(f"{name} must be elements of {space}, got {foreign[0]}")
     return array.reshape(n, *stored)
 
 

@@ -34,7 +34,7 @@ from sb3_per._utils import (
 )
 from sb3_per.buffers.demonstrations import add_transitions, as_stored, transitions_of
 from sb3_per.buffers.files import checked_entries
-from sb3_per.buffers.storage import SlotReplayBuffer
+from sb3_per.buffers.storage import SlotReplayBuffer, library_class
 from sb3_per.options import (
     OPTION_NAMES,
     PrioritizationOptions,
@@ -302,7 +302,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         options: dict[str, Any] = {name: getattr(self, name) for name in names.split()}
         options |= {**self.arguments(), **changes}
         # Not a class of the user's, whose constructor may not take all options.
-        kind: Any = next(k for k in type(self).__mro__ if k.__module__.startswith("sb3_per."))
+        kind: Any = library_class(self)
         buffer: PrioritizedReplayBuffer = kind(n_rows * options["n_envs"], **options)
         return buffer
 

@@ -293,7 +293,9 @@ class SlotReplayBuffer(ReplayBuffer):
             ]
             for info, timeout in zip(infos, buffer.timeouts[row], strict=True):
                 info["TimeLimit.truncated"] = timeout > 0
-            self.add(*both, buffer.actions[row], buffer.rewards[row], buffer.dones[row], infos)
+            # Not an `add` of the user's, which would change what it has changed already.
+            part = buffer.actions[row], buffer.rewards[row], buffer.dones[row], infos
+            library_class(self).add(self, *both, *part)
             # Marks of `end_episodes`, which `add` would take for steps within an episode.
             self._truncate(np.flatnonzero(buffer.timeouts[row] > buffer.dones[row]))
 
@@ -483,6 +485,11 @@ def rows_in_order(buffer: ReplayBuffer) -> tuple[IntArray, Any, IntArray]:
     if buffer.full:
         rows = rows[1:]  # the row at the write head is no transition
     return rows, buffer.observations, (rows + 1) % buffer.buffer_size
+
+
+def library_class(buffer: Any) -> Any:
+    """Return the class of this library of which a buffer is, or from which its class derives."""
+    return next(kind for kind in type(buffer).__mro__ if kind.__module__.startswith("sb3_per."))
 
 
 def described(space: spaces.Space[Any]) -> Any:

@@ -13,6 +13,8 @@ from sb3_per.compare.run import RayOptions, make_runs
 from sb3_per.compare.suite import Suite, from_options, load
 
 TEMPLATE = Path(__file__).with_name("template.yml")
+STEPS = 100_000  # of a run that the command line describes
+PREFIX = "Value error, "  # of pydantic, before a message of ours
 
 
 def main() -> None:
@@ -25,7 +27,10 @@ def main() -> None:
     try:
         arguments.command(arguments)
     except ValidationError as error:
-        lines = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        lines = (
+            ": ".join(filter(None, (".".join(map(str, e["loc"])), e["msg"].removeprefix(PREFIX))))
+            for e in error.errors()
+        )
         raise SystemExit("\n".join(["sb3-per compare: the suite is not valid", *lines])) from error
     except (ValueError, OSError, ImportError, yaml.YAMLError, gym.error.Error) as error:
         raise SystemExit(f"sb3-per compare: {error}") from error
@@ -53,9 +58,7 @@ def _parser() -> argparse.ArgumentParser:
         help="its algorithms, such as dqn per_dqn per_dqn:paper; the first one is the baseline",
     )
     length = run.add_mutually_exclusive_group()
-    length.add_argument(
-        "--steps", type=int, default=100_000, help="its steps, a multiple of 20 (default: 100000)"
-    )
+    length.add_argument("--steps", type=int, help=f"its steps, a multiple of 20 (default: {STEPS})")
     length.add_argument("--cpu-budget", help="CPU time of its runs, such as 90s or 10m")
     run.add_argument("--seeds", type=int, help="number of seeds (default: the suite's, or 5)")
     run.add_argument("--jobs", type=int, help="runs at a time (default: 1; with Ray no limit)")
@@ -107,12 +110,18 @@ def _run(arguments: argparse.Namespace) -> None:
 
 def _suite(arguments: argparse.Namespace) -> Suite:
     if arguments.suite is not None:
+        for name in ("env", "algos", "steps", "cpu_budget"):
+            if getattr(arguments, name) is not None:
+                option = name.replace("_", "-")
+                raise ValueError(f"--{option} must not be given with a suite, which has its own")
         suite = load(arguments.suite)
         return suite.model_copy(update={"seeds": arguments.seeds}) if arguments.seeds else suite
     if not (arguments.env and arguments.algos):
         raise ValueError("name a suite, or --env and --algos")
     seeds, budget = arguments.seeds or 5, arguments.cpu_budget
-    suite = from_options(arguments.env, arguments.algos, arguments.steps, seeds, budget)
+    algorithms = [name for text in arguments.algos for name in text.split(",")]
+    steps = STEPS if arguments.steps is None else arguments.steps
+    suite = from_options(arguments.env, algorithms, steps, seeds, budget)
     sys.stdout.write(f"{suite.about}\n")
     return suite
 

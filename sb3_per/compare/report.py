@@ -58,10 +58,10 @@ _LEGEND = f"""\
 - equal time: final, from as much CPU time as the baseline's training takes.
 - Brackets: 95 % bootstrap intervals, from {LEAST_RUNS} seeds on."""
 _NOTES = f"""\
-- *- base*, *P*: from the seeds that both have; other columns from all seeds of a variant. Intervals
-  are not corrected for their number.
-- *reached*: runs with an evaluation at the threshold or above. The median counts other runs as
-  longer than the training.
+- *reached*, *steps to threshold*, *steps/s*, *CPU min*: from all runs of a variant; other columns
+  from the seeds that both have. Intervals are not corrected for their number.
+- *equal time*: as if all steps of a run took equally long.
+- *steps to threshold*: median. It counts runs that do not reach it as longer than the training.
 - With a budget, steps to the threshold are CPU seconds.
 - *steps/s*: training steps per CPU second, without evaluations; median.
 - Figure: interquartile means over the seeds, with 95 % intervals for up to {MOST_BANDS} variants;
@@ -93,12 +93,21 @@ def write(results: Results, out: Path, variants: Sequence[str] = (), ending: str
     write_file(out / "runs.csv", runs.to_csv(index=False).encode())
     parts = [f"# {suite.name}", "\n".join(f"- {line}" for line in said), suite.about]
     parts += [*progress, markdown(_frame(rows)), f"![Learning curves](curves.{ending})"]
-    parts += [f"{_LEGEND}\n{_NOTES}", _made_with(results, runs)]
+    legend = _LEGEND + _thresholds(suite)
+    parts += [f"{legend}\n{_NOTES}", _made_with(results, runs)]
     text = "\n\n".join(part for part in parts if part)
     write_file(out / "report.md", f"{text}\n".encode())
     said = [textwrap.fill(line, 80, subsequent_indent="  ") for line in said]
     tables = [_for_terminal(_frame(main), columns) for columns in TERMINAL_TABLES]
-    return "\n\n".join(["\n".join([*said, progress[0]]), *filter(None, tables), _LEGEND])
+    return "\n\n".join(["\n".join([*said, progress[0]]), *filter(None, tables), legend])
+
+
+def _thresholds(suite: Suite) -> str:
+    """Return a line of the legend with the returns that count as reached."""
+    known = {name: env.threshold for name, env in suite.environments.items()}
+    listed = [f"{gym_id(name)} {value:g}" for name, value in known.items() if value is not None]
+    text = f"- reached: runs with an evaluation at the threshold or above: {', '.join(listed)}."
+    return "\n" + textwrap.fill(text, 80, subsequent_indent="  ") if listed else ""
 
 
 def _narrow_supports(suite: Suite, runs: pd.DataFrame) -> list[str]:
@@ -244,7 +253,7 @@ def _row(
     seeds = sorted(set.intersection(*(set(part.index) for part in (*both[0], *both[1]))))
     row: dict[str, Any] = {
         "seeds": len(seeds),
-        "verdict": f"too few seeds to tell ({len(seeds)})",
+        "verdict": _too_few(len(seeds)),
     }
     if not seeds:
         return row
@@ -282,8 +291,12 @@ def _verdict(chances: Mapping[str, Estimate], n_seeds: int, n_environments: int)
         if chance.value in (0, 1)
     ]
     if n_seeds < FEWEST_RUNS or p > LARGEST_P or not sides:
-        return f"too few seeds to tell ({n_seeds})"
+        return _too_few(n_seeds)
     return f"{', '.join(sides)} ({n_seeds} seeds, exact one-sided p = {p:.2g})"
+
+
+def _too_few(n_seeds: int) -> str:
+    return f"too few seeds to tell ({n_seeds} of {LEAST_RUNS})"
 
 
 def _side(chance: Estimate) -> str:
@@ -303,7 +316,8 @@ def _pace(
     if chosen.empty:
         return {}
     pace: dict[str, object] = {"steps/s": f"{chosen['steps_per_cpu_second'].median():,.0f}"}
-    pace["CPU min"] = f"{chosen['cpu_seconds'].median() / 60:,.1f}"
+    minutes = chosen["cpu_seconds"].median() / 60
+    pace["CPU min"] = f"{minutes:,.{1 if minutes >= 1 else 2}f}"
     environment = suite.environments[environments[0]]
     if len(environments) == 1 and environment.threshold is not None:
         reached = np.sort(chosen["steps_to_threshold"])

@@ -143,7 +143,8 @@ class Suite(Section):
         pairs = [name for pair in self.contrasts.values() for name in (pair.variant, pair.over)]
         unknown = [name for name in (self.baseline, *pairs) if name not in self.variants]
         if unknown:
-            raise ValueError(f"there is no variant {', '.join(unknown)}")
+            known = ", ".join(self.variants)
+            raise ValueError(f"there is no variant {', '.join(unknown)}: the variants are {known}")
         unscaled = [name for name, env in self.environments.items() if env.score is None]
         if unscaled and len(self.environments) > 1:
             raise ValueError(f"several environments need a score: {', '.join(unscaled)} has none")
@@ -218,11 +219,19 @@ def hyperparameters(environment: Environment, variant: Variant) -> dict[str, Any
 
 
 def merged(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``base`` with the values of ``top``; mappings are merged key by key."""
+    """
+    Return ``base`` with the values of ``top``; mappings are merged key by key.
+
+    RL-Zoo's sections have text instead of mappings, such as ``dict(net_arch=[64])``, which RL-Zoo
+    evaluates; merged with a mapping, it stays text.
+    """
     result = dict(base)
     for key, value in top.items():
-        if isinstance(value, Mapping) and isinstance(result.get(key), Mapping):
-            value = merged(result[key], value)
+        before = result.get(key)
+        if isinstance(before, Mapping) and isinstance(value, Mapping):
+            value = merged(before, value)
+        elif {type(before), type(value)} == {str, dict}:
+            value = f"{{**{before}, **{value}}}"
         result[key] = value
     return result
 
@@ -277,7 +286,7 @@ def from_options(
     if values.get("learning_starts", 0) > steps // 10:
         values["learning_starts"] = steps // 10
         about += f"; learning starts after {steps // 10:,} steps"
-    about += _set_support(variants, values, spec.id)
+    about += _set_support(variants, spec.id)
     return Suite.model_validate(
         {
             "name": "_".join([spec.id.replace("/", "-"), *variants]),
@@ -314,18 +323,14 @@ def _shared_values(env: gym.Env[Any, Any], algorithm: str) -> tuple[str, dict[st
     return f"SB3's defaults with {policy}, since no section of {base}.yml fits", {"policy": policy}
 
 
-def _set_support(
-    variants: Mapping[str, dict[str, Any]], shared: Mapping[str, Any], environment: str
-) -> str:
+def _set_support(variants: Mapping[str, dict[str, Any]], environment: str) -> str:
     """Give Rainbow the support of its own section, which the returns decide; say so."""
     rainbows = [v["overrides"] for v in variants.values() if v["algorithm"] == "rainbow"]
     own = sections_of("rainbow").get(environment, {}).get("policy_kwargs", {})
     if not rainbows or "v_min" not in own:
         return ""
-    # RL-Zoo's sections have text, ours mappings; RL-Zoo evaluates text.
-    kwargs = shared.get("policy_kwargs", {})
     for overrides in rainbows:
-        overrides["policy_kwargs"] = f"dict({kwargs}, v_min={own['v_min']}, v_max={own['v_max']})"
+        overrides["policy_kwargs"] = {name: own[name] for name in ("v_min", "v_max")}
     return f"; Rainbow's support is rainbow.yml's, from {own['v_min']} to {own['v_max']}"
 
 

@@ -6,6 +6,7 @@ import importlib
 import json
 import math
 import platform
+import shutil
 import time
 import traceback
 from contextlib import redirect_stderr, redirect_stdout, suppress
@@ -42,7 +43,8 @@ def train(run: Run, folder: Path, device: str) -> None:
     Everything that the run prints goes into its folder, an error's traceback included.
     """
     place = run_folder(folder, run)
-    place.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(place, ignore_errors=True)  # logs of a run that was killed
+    place.mkdir(parents=True)
     output = (place / OUTPUT).open("w", encoding="utf-8")
     with output, redirect_stdout(output), redirect_stderr(output):
         try:

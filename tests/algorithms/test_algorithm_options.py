@@ -94,6 +94,12 @@ def test_docstring_of_rainbow_names_its_parts():
     assert vars(Parts()).keys() <= RainbowKwargs.__annotations__.keys()
 
 
+@for_kinds([PERDQN, Rainbow])
+def test_double_q_must_be_true_or_false(kind):
+    with pytest.raises(ValueError, match=r"double_q must be one of \(True, False\), got 'no'"):
+        make(kind, double_q="no")
+
+
 @ALL
 def test_unknown_argument_is_refused(kind):
     with pytest.raises(ValueError, match="did you mean 'learning_rate'"):
@@ -102,6 +108,8 @@ def test_unknown_argument_is_refused(kind):
         make(kind, aplha=0.5)
     with pytest.raises(ValueError, match=r"'prioritized_replay_beta0': pass .*dict\(beta=...\)"):
         make(kind, prioritized_replay_beta0=0.4)
+    with pytest.raises(ValueError, match="'prioritized_replay': pass nothing"):
+        make(kind, prioritized_replay=True)
     with pytest.raises(TypeError, match="xyz"):
         make(kind, xyz=1)
     with pytest.raises(ValueError, match=r"aplha.*alpha"):

@@ -489,6 +489,7 @@ def test_saved_model_predicts_the_same_and_has_its_parts(tmp_path):
         ({"v_min": 10.0}, r"v_min must be below v_max, .* got 10.0 and 10.0"),
         ({"v_max": math.inf}, r"v_min must be below v_max, both finite, got -10.0 and inf"),
         ({"noisy_sigma": -1.0}, r"noisy_sigma must be a number in \[0, inf\], got -1.0"),
+        ({"noisy": "no"}, r"noisy must be one of \(True, False\), got 'no'"),
         ({"n_atom": 51}, r"no option 'n_atom': did you mean 'n_atoms'\?"),
     ],
 )

@@ -132,7 +132,7 @@ def test_games_with_16_environments_are_those_of_the_page():
         suite.label(name): suite.label(name).replace(" without noisy layers", "")
         for name in suite.variants
     }
-    labels["Rainbow without noisy layers and priorities"] = "Rainbow without priorities"
+    labels["Rainbow without noisy layers or priorities"] = "Rainbow without priorities"
     for name in suite.environments:
         chances = [
             rows.loc[(name, label), f"P {measure}"]

@@ -118,6 +118,27 @@ def test_demonstrations_may_be_added_again():
     assert np.flatnonzero(buffer.demonstrations.timeouts).tolist() == [1, 4, 6, 9]
 
 
+@pytest.mark.parametrize("size", [8, 5])
+def test_cut_episode_stays_cut_without_time_limits(size, tmp_path):
+    # Without handle_timeout_termination, a time limit ends an episode as done; no more data do not.
+    options = {"handle_timeout_termination": False, "n_steps": 2}
+    buffer = make(8, **options)
+    buffer.add_demonstrations(demonstrations(4, cuts=[1]))
+    save_buffer(buffer, tmp_path / "buffer.npz")
+    loaded = make(size, **options)
+    load_buffer(tmp_path / "buffer.npz", loaded)
+    from_buffer = make(8, **options)
+    from_buffer.add_demonstrations(buffer.demonstrations)
+
+    for one in (buffer, loaded, from_buffer):
+        one.add_demonstrations(demonstrations(2))
+
+        found = one._get_samples(np.arange(6) + one.n_slots)
+
+        assert found.dones[:, 0].tolist() == [1, 1, 0, 0, 0, 0]
+        assert time_of(found.next_observations).tolist() == [502, 502, 504, 504, 502, 502]
+
+
 # Sampling.
 
 TD_ERRORS = np.array([0.1, 2, 0, 1, 3, 0.5, 5, 1, 0.2, 1])
@@ -357,10 +378,12 @@ def test_episode_ends_between_two_sources():
         ({"observations": np.zeros((5, 3))}, ValueError, "observations must be 5 elements of Box"),
         ({"next_observations": np.zeros((4, 2))}, ValueError, "next_observations must be 5 "),
         ({"actions": np.zeros(4, int)}, ValueError, "actions must be 5 elements"),
+        ({"actions": np.full(5, 7)}, ValueError, r"actions must be elements of Discrete.*, got 7"),
+        ({"actions": np.full(5, -1)}, ValueError, "actions must be elements of .*, got -1"),
         ({"actions": np.full(5, 0.9)}, ValueError, "actions must be 5 elements .*, got float64"),
-        ({"terminations": np.zeros(6)}, ValueError, "terminations must have 5 values, got 6"),
+        ({"terminations": np.zeros(6)}, ValueError, "terminations must have 5 values, as .* got 6"),
         ({"infos": {}}, KeyError, "cost"),
-        ({"infos": {"cost": np.zeros(4)}}, ValueError, "'cost'.* must have 5 values, got 4"),
+        ({"infos": {"cost": np.zeros(4)}}, ValueError, "'cost'.* must have 5 values, as .* got 4"),
         ({"infos": {"cost": np.full(5, "a")}}, ValueError, "must be numbers"),
     ],
 )

@@ -92,6 +92,16 @@ def test_threshold_is_reached_by_episodes_that_all_give_it():
     assert table_of_runs(made)["steps_to_threshold"][0] == 60
 
 
+def test_legend_has_the_thresholds(tmp_path):
+    legend = "threshold or above: "
+    made = results(lambda *_: [0.0] * 3, environments=two_environments())
+    assert legend in write(made, tmp_path)
+    assert f"{legend}A-v0 " in (tmp_path / "report.md").read_text()
+
+    environments = of_environment(threshold=None)["environments"]
+    assert legend not in write(results(lambda *_: [0.0] * 3, environments=environments), tmp_path)
+
+
 def test_equal_returns_are_ties_in_any_order():
     # In floating point 0.1 + 0.7 + 0.6 is not 0.6 + 0.7 + 0.1.
     environments = of_environment(score={"random": 0.002, "solved": 0.85})["environments"]
@@ -161,7 +171,7 @@ def test_one_seed_in_many_environments_says_nothing(tmp_path):
         lambda name, _, seed: [10.0 * (name == "per")] * 3, seeds=1, environments=environments
     )
 
-    assert "too few seeds to tell (1)" in write(made, tmp_path)
+    assert "too few seeds to tell (1 of 5)" in write(made, tmp_path)
 
 
 def test_equal_time_is_the_return_at_the_baselines_cost(tmp_path):
@@ -327,8 +337,8 @@ def test_any_subset_of_runs_has_a_report(share, n_variants, tmp_path):
             "better in all pairs by final, better in all pairs by area (3 seeds, exact one-sided "
             "p = 0.05)",
         ),
-        (10.0, 2, "too few seeds to tell (2)"),
-        (0.0, 4, "too few seeds to tell (4)"),
+        (10.0, 2, "too few seeds to tell (2 of 5)"),
+        (0.0, 4, "too few seeds to tell (4 of 5)"),
     ],
 )
 def test_first_line_says_who_is_better_and_how_sure_that_is(gain, seeds, expected, tmp_path):

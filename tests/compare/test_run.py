@@ -164,7 +164,7 @@ def test_interrupted_command_keeps_finished_runs(how, tmp_path):
 
 
 def test_two_algorithms_need_no_yaml(tmp_path, monkeypatch, capsys):
-    arguments = ["--env", "CartPole-v1", "--algos", "dqn", "per_dqn", "--steps", "2000"]
+    arguments = ["--env", "CartPole-v1", "--algos", "dqn,per_dqn", "--steps", "2000"]
     main(monkeypatch, "run", *arguments, "--seeds", "1", "--jobs", "2", "--out", tmp_path / "runs")
     main(monkeypatch, "report", tmp_path / "runs")
 
@@ -217,6 +217,38 @@ def test_algorithms_can_be_compared_in_each_family(environment, package, tmp_pat
 def test_mistakes_on_the_command_line_in_plain_words(arguments, message, monkeypatch):
     with pytest.raises(SystemExit, match=rf"^sb3-per compare: (.*\n)?{message}"):
         main(monkeypatch, *arguments.split())
+
+
+def test_suite_that_is_not_valid_in_plain_words(tmp_path, monkeypatch):
+    file = tmp_path / "mine.yml"
+    file.write_text(command.TEMPLATE.read_text().replace("baseline: dqn", "baseline: dnq"))
+
+    with pytest.raises(SystemExit, match="not valid\nthere is no variant dnq: the variants are "):
+        main(monkeypatch, "run", file)
+
+
+@pytest.mark.parametrize(
+    "option", ["--env Acrobot-v1", "--algos dqn", "--steps 2000", "--cpu-budget 9s"]
+)
+def test_options_of_a_run_without_a_suite_are_refused_with_one(option, tmp_path, monkeypatch):
+    file = tmp_path / "mine.yml"
+    file.write_text(command.TEMPLATE.read_text())
+
+    with pytest.raises(SystemExit, match=f"{option.split()[0]} must not be given with a suite"):
+        main(monkeypatch, "run", file, *option.split())
+
+
+def test_logs_of_a_killed_run_are_removed(tmp_path):
+    suite = Suite.model_validate({**of_environment(), "seeds": 1})
+    left = run_folder(tmp_path, runs_of(suite)[0]) / "7.monitor.csv"
+    left.parent.mkdir(parents=True)
+    left.touch()
+    (tmp_path / "suite.yml").write_text(as_yaml(suite))
+
+    assert make_runs(suite, tmp_path, 2, "cpu") == []
+
+    assert (left.parent / RESULT).exists()
+    assert not left.exists()
 
 
 def test_runs_do_not_import_seaborn():

@@ -13,6 +13,7 @@ from sb3_per.compare.suite import (
     as_yaml,
     from_options,
     load,
+    merged,
     runs_of,
     sections_of,
 )
@@ -70,6 +71,20 @@ def test_overrides_are_merged_and_scale_multiplies():
     assert values["buffer_size"] == 250
     assert isinstance(values["buffer_size"], int)
     assert values["policy_kwargs"] == {"net_arch": [16], "activation": "x"}
+
+
+@pytest.mark.parametrize(
+    ("section", "change"),
+    [("dict(a=1, b=2)", {"b": 3, "c": "x"}), ({"a": 1, "b": 2}, "dict(b=3, c='x')")],
+)
+def test_text_of_rl_zoo_is_merged_with_a_mapping(section, change):
+    kwargs = merged({"policy_kwargs": section, "gamma": 0.5}, {"policy_kwargs": change})
+
+    assert eval(kwargs.pop("policy_kwargs")) == {"a": 1, "b": 3, "c": "x"}  # noqa: S307  # as RL-Zoo
+    assert kwargs == {"gamma": 0.5}
+    assert merged({"policy_kwargs": "dict(a=1)"}, {"policy_kwargs": "dict(b=2)"}) == {
+        "policy_kwargs": "dict(b=2)"
+    }
 
 
 def test_rl_zoo_section_fills_in_hyperparameters():
@@ -154,8 +169,8 @@ def test_from_options_takes_named_settings():
 
     shared = sections_of("dqn")["CartPole-v1"]
     rainbow, paper = (run.settings["hyperparameters"] for run in runs_of(made))
-    support = "v_min=-10.0, v_max=110.0"
-    assert rainbow.pop("policy_kwargs") == f"dict({shared['policy_kwargs']}, {support})"
+    support = {"v_min": -10.0, "v_max": 110.0}
+    assert rainbow.pop("policy_kwargs") == f"{{**{shared['policy_kwargs']}, **{support}}}"
     assert {**shared, **dict.fromkeys(EPSILON)}.items() > rainbow.items()  # noise replaces it
     assert made.about.endswith("Rainbow's support is rainbow.yml's, from -10.0 to 110.0.")
     assert paper == shared | {"replay_buffer_kwargs": {**PAPER, "beta": [0.4, 1.0]}}

@@ -221,6 +221,25 @@ def test_class_of_the_user_can_be_filled_from_another_size(path):
     assert (other.size(), other.alpha, other.rewards.max()) == (20, 0.3, 69)
 
 
+class Tenths(PrioritizedReplayBuffer):
+    """Rewards are divided by ten when they come in."""
+
+    def add(self, obs, next_obs, action, reward, done, infos):
+        super().add(obs, next_obs, action, reward / 10, done, infos)
+
+
+@pytest.mark.parametrize("size", [4, 8])
+def test_transitions_are_loaded_as_they_were_stored(size, path):
+    buffer = fill(Tenths(4, BOX, TWO_ACTIONS, "cpu"), 3)
+    save_buffer(buffer, path)
+    other = Tenths(size, BOX, TWO_ACTIONS, "cpu")
+
+    load_buffer(path, other)
+
+    assert np.array_equal(other.rewards[:3], buffer.rewards[:3])
+    assert other.rewards.max() > 0
+
+
 def test_truncated_episode_ends_in_a_buffer_of_another_size(path):
     options = {"n_steps": 3, "n_envs": 2, "handle_timeout_termination": False}
     buffer = make(3, **options)
