@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from benchmarks import figures, pack, verdicts
+from benchmarks import figures, pack, tables, verdicts
 from benchmarks.cliffwalk import report as cliffwalk
 from benchmarks.speed import __main__ as speed
 from sb3_per.compare.report import table, table_of_runs
@@ -257,6 +257,11 @@ def test_paces_of_training_are_those_of_the_page():
     for _, row in rows.iterrows():
         low, high = row["over DQN, low"], row["over DQN, high"]
         assert f"{row['over DQN']:.2f} ({low:.2f} to {high:.2f})" in page("speed")
+
+
+def test_steps_of_rainbow_are_those_of_the_page():
+    for row in tables.as_text(rows_of_speed("rainbow")).splitlines():
+        assert row in page("speed")
 
 
 def test_memory_is_that_of_the_page():
