@@ -120,7 +120,7 @@ def test_pictures_are_those_that_the_script_draws():
 
     # `python -m benchmarks.figures` draws the others.
     pictures = {path.stem for path in DOCS.glob("pictures/*.svg")}
-    assert pictures == {*drawn, "rare", "verdicts"}
+    assert pictures == {*drawn, "atari", "rare", "verdicts"}
     for name, content in drawn.items():
         assert (DOCS / "pictures" / f"{name}.svg").read_text(encoding="utf-8") == content
         assert ElementTree.fromstring(content).get("aria-label")
