@@ -93,12 +93,13 @@ def write(results: Results, out: Path, variants: Sequence[str] = (), ending: str
     write_file(out / "runs.csv", runs.to_csv(index=False).encode())
     parts = [f"# {suite.name}", "\n".join(f"- {line}" for line in said), suite.about]
     parts += [*progress, markdown(_frame(rows)), f"![Learning curves](curves.{ending})"]
-    legend = _LEGEND + _thresholds(suite)
-    parts += [f"{legend}\n{_NOTES}", _made_with(results, runs)]
+    thresholds = _thresholds(suite)
+    parts += [f"{_LEGEND}{thresholds}\n{_NOTES}", _made_with(results, runs)]
     text = "\n\n".join(part for part in parts if part)
     write_file(out / "report.md", f"{text}\n".encode())
     said = [textwrap.fill(line, 80, subsequent_indent="  ") for line in said]
     tables = [_for_terminal(_frame(main), columns) for columns in TERMINAL_TABLES]
+    legend = _LEGEND + (thresholds if "reached" in _frame(main) else "")
     return "\n\n".join(["\n".join([*said, progress[0]]), *filter(None, tables), legend])
 
 

@@ -92,14 +92,18 @@ def test_threshold_is_reached_by_episodes_that_all_give_it():
     assert table_of_runs(made)["steps_to_threshold"][0] == 60
 
 
-def test_legend_has_the_thresholds(tmp_path):
-    legend = "threshold or above: "
-    made = results(lambda *_: [0.0] * 3, environments=two_environments())
-    assert legend in write(made, tmp_path)
-    assert f"{legend}A-v0 " in (tmp_path / "report.md").read_text()
+@pytest.mark.parametrize("environments", [1, 2])
+@pytest.mark.parametrize("threshold", [0.9, None])
+def test_legend_has_the_thresholds(threshold, environments, tmp_path):
+    shared = of_environment(threshold=threshold)["environments"][ENVIRONMENT]
+    shared["score"] = {"random": 0, "solved": 1}
+    names = ["A-v0", "B-v0"][:environments]
+    made = results(lambda *_: [0.0] * 3, environments=dict.fromkeys(names, shared))
 
-    environments = of_environment(threshold=None)["environments"]
-    assert legend not in write(results(lambda *_: [0.0] * 3, environments=environments), tmp_path)
+    said, page = write(made, tmp_path), (tmp_path / "report.md").read_text()
+
+    assert ("or above: A-v0 0.9" in page) == (threshold is not None)
+    assert ("or above: A-v0 0.9." in said) == (threshold is not None and environments == 1)
 
 
 def test_equal_returns_are_ties_in_any_order():
