@@ -241,11 +241,14 @@ def huber_losses(
     """
     Return the Huber losses and, detached, the TD errors, (B, 1).
 
-    :param threshold: The abs(TD error) at which the loss turns linear; by default 1.
+    :param threshold: The abs(TD error) at which the loss turns linear; None if it never does.
     """
     # torch's Huber loss has no gradient for Q-values of half precision (autocast).
     current = q_values.to(targets.dtype)
-    losses = F.huber_loss(current, targets, reduction="none", delta=threshold or 1.0)
+    if threshold is None:
+        losses = 0.5 * F.mse_loss(current, targets, reduction="none")
+    else:
+        losses = F.huber_loss(current, targets, reduction="none", delta=threshold)
     return losses, targets - q_values.detach()
 
 

@@ -7,8 +7,8 @@ GPU waits for Python in between. A CUDA graph is recorded once; one call replays
 A graph reads and writes fixed memory. So batches are copied into static tensors, gradients and
 outputs stay where they were recorded, and the optimizer's learning rate is a tensor. What Python
 does while a function is recorded (branches, numbers, attributes) is part of the graph. So a graph
-is dropped when a setting of the algorithm or the optimizer changes, or when a tensor is replaced.
-An attribute that a network of the user's changes between two steps is not noticed.
+is dropped when a setting of the algorithm or the optimizer changes, or when a tensor or a layer is
+replaced. Another attribute that a network of the user's changes between two steps is not noticed.
 """
 
 import pickle
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from sb3_per.algorithms.dqn import PERDQN
 
 ADAMS = th.optim.Adam, th.optim.AdamW
+# Methods of an algorithm that its loss comes from, and of a policy that acting graphs replace.
+OF_LOSS = "weighted_loss", "td_targets", "next_actions", "double_q_values"
+PREDICTING = "predict", "obs_to_tensor"
 # Computes the gradients of a batch, and returns its TD errors, (B, 1).
 Compute = Callable[[Any], th.Tensor]
 
@@ -246,11 +249,33 @@ def addresses(tensors: list[th.Tensor]) -> list[Any]:
     return [(tensor.data_ptr(), tensor.requires_grad) for tensor in tensors]
 
 
+class Layers:
+    """All parameters, buffers and modules of a network, to notice when one is replaced."""
+
+    def __init__(self, network: th.nn.Module) -> None:
+        self._parts: list[dict[str, Any]] = [
+            part
+            for module in network.modules()
+            for part in (module._parameters, module._buffers, module._modules)
+        ]
+        # As long as these are kept, nothing else can get their ids.
+        self._kept = [[*part.values()] for part in self._parts]
+        self._ids = self._present_ids()
+
+    def are_the_same(self) -> bool:
+        """Return whether nothing was replaced."""
+        return self._present_ids() == self._ids
+
+    def _present_ids(self) -> list[list[int]]:
+        return [[*map(id, part.values())] for part in self._parts]
+
+
 class RecordedStep:
     """
     A gradient step as two graphs, since the TD errors reach the host before the optimizer's step.
 
     :param optimizer: A fused Adam or AdamW.
+    :param layers: The networks.
     :param tensors: The parameters and buffers that are read or written.
     :param facts: Everything else on which the graphs depend.
     :raises Exception: if they cannot be recorded; nothing has changed then.
@@ -261,11 +286,13 @@ class RecordedStep:
         batch: Any,
         compute_gradients: Compute,
         optimizer: th.optim.Optimizer,
+        layers: Layers,
         tensors: list[th.Tensor],
         facts: Any,
         device: th.device,
     ) -> None:
         self._facts, self._optimizer, self._tensors = facts, optimizer, tensors
+        self._layers = layers
         self._inputs = StaticInputs(batch, device)
         static = self._inputs.nest
         groups = optimizer.param_groups
@@ -304,7 +331,8 @@ class RecordedStep:
 
     def holds(self, facts: Any) -> bool:
         """Return whether the graphs still do what Python would do."""
-        return bool(self._facts == facts) and addresses(self._used_tensors()) == self._addresses
+        same = bool(self._facts == facts) and self._layers.are_the_same()
+        return same and addresses(self._used_tensors()) == self._addresses
 
     def fits(self, batch: Any) -> bool:
         """Return whether a batch has the shapes and types of the recorded one."""
@@ -356,6 +384,7 @@ class ActingGraph:
         self, policy: Any, observations: Any, deterministic: bool, device: th.device
     ) -> None:
         self._network = policy.q_net
+        self._layers = Layers(self._network)
         self._tensors = [*self._network.parameters(), *self._network.buffers()]
         self._addresses = addresses(self._tensors)
         self._kept = [tensor.detach() for tensor in self._tensors]
@@ -373,8 +402,8 @@ class ActingGraph:
 
     def holds(self, policy: Any) -> bool:
         """Return whether the graph still reads the weights of the policy."""
-        same_network = policy.q_net is self._network
-        return same_network and addresses(self._tensors) == self._addresses
+        same = policy.q_net is self._network and self._layers.are_the_same()
+        return same and addresses(self._tensors) == self._addresses
 
     def actions(self, observations: Any) -> NDArray[Any]:
         self._inputs.fill(observations)
@@ -473,6 +502,7 @@ class Graphs:
                     batch,
                     model._compute_gradients,
                     optimizer,
+                    Layers(model.policy),
                     model._tensors_of_step(),
                     facts_of(model),
                     model.device,
@@ -501,7 +531,8 @@ class Graphs:
         """Return the observations from which a graph may choose actions; None where none does."""
         if not RECORDER.fits(model.device) or model.cuda_graphs is False:
             return None
-        is_sb3s = type(model.policy).predict is BasePolicy.predict
+        methods = ((getattr(model.policy, name), getattr(BasePolicy, name)) for name in PREDICTING)
+        is_sb3s = all(getattr(own, "__func__", None) is sb3s for own, sb3s in methods)
         if not is_sb3s or th.is_autocast_enabled(model.device.type):
             return None
         return plain_observations(observation, model.observation_space)
@@ -545,7 +576,7 @@ def obstacle_to(model: "PERDQN") -> str | None:
         return "the optimizer's option fused is off"
     if th.is_autocast_enabled(model.device.type):
         return "autocast is on"
-    for name in ("weighted_loss", "td_targets", "next_actions", "double_q_values"):
+    for name in OF_LOSS:
         is_ours = getattr(model, name).__module__.startswith("sb3_per.")
         if not is_ours and model.cuda_graphs is None:
             return f"{name} is overridden (cuda_graphs=True records it, Python's side effects once)"
@@ -557,7 +588,12 @@ def facts_of(model: "PERDQN") -> Any:
     optimizer = model.policy.optimizer
     options = [
         {name: value for name, value in group.items() if name not in ("params", "lr")}
+        | {"ids": [*map(id, group["params"])]}
         for group in optimizer.param_groups
     ]
     numbers = model.gamma, model.double_q, model.max_grad_norm, model.loss_threshold
-    return numbers, options, optimizer, model.q_net, model.q_net_target
+    # Functions, since methods would keep the model alive.
+    methods = [
+        getattr(method, "__func__", method) for method in map(model.__getattribute__, OF_LOSS)
+    ]
+    return numbers, options, methods, optimizer, model.q_net, model.q_net_target

@@ -194,7 +194,12 @@ class RainbowNetwork(QNetwork):
         :param logits: What ``logits`` returns for the observations, (B, A, n_atoms).
         :param obs: The observations.
         """
-        return logits.squeeze(2) if self.n_atoms == 1 else logits.softmax(dim=2) @ self.support
+        if self.n_atoms == 1:
+            return logits.squeeze(2)
+        probabilities = logits.softmax(dim=2)
+        if th.is_autocast_enabled(logits.device.type):  # it rounds products of matrices
+            return (probabilities * self.support).sum(dim=2)
+        return probabilities @ self.support
 
     def forward(self, obs: PyTorchObs, noise: th.Tensor | None = None) -> th.Tensor:
         """Return the Q-values, (B, A)."""
@@ -207,6 +212,19 @@ class RainbowNetwork(QNetwork):
         noise = self.draw_noise(next(iter(parts)).shape[0])  # other noise for each environment
         q_values: th.Tensor = self(observation, noise)
         return q_values.argmax(dim=1)
+
+    def get_extra_state(self) -> th.Tensor:
+        """Return the atoms, without which the weights of distributions mean nothing."""
+        return self.support if self.n_atoms > 1 else self.support[:0]
+
+    def set_extra_state(self, state: th.Tensor) -> None:
+        """Raise ValueError, before weights are loaded, if they belong to other atoms."""
+        own = self.get_extra_state()
+        if state.shape == own.shape and not th.equal(state.to(own.device), own):
+            raise ValueError(
+                f"v_min and v_max must be those of the parameters, {state[0]:g} and {state[-1]:g}, "
+                f"got {self.parts.v_min:g} and {self.parts.v_max:g}"
+            )
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
         return super()._get_constructor_parameters() | {"parts": self.parts}
@@ -306,7 +324,7 @@ class CnnRainbowPolicy(RainbowPolicy):
         **kwargs: Any,
     ) -> None:
         options = dict(features_extractor_kwargs or {})
-        if features_extractor_class is ConvExtractor:
+        if issubclass(features_extractor_class, ConvExtractor):
             net_arch = kwargs.get("net_arch")
             if "features_dim" in options:
                 kwargs["net_arch"] = [options.pop("features_dim"), *(net_arch or [])]

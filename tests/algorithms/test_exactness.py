@@ -1,6 +1,7 @@
 """Losses, gradients and TD errors of the seven algorithms, against their bases and by hand."""
 
 import inspect
+import math
 import types
 
 import numpy as np
@@ -135,10 +136,13 @@ def test_logged_loss_is_unweighted(kind, monkeypatch):
 
 
 @pytest.mark.parametrize("double_q", [False, True])
-@pytest.mark.parametrize("threshold", [1.0, 3.0])
+@pytest.mark.parametrize("threshold", [1.0, 3.0, None])
 def test_loss_and_td_errors_of_dqn_by_hand(double_q, threshold, monkeypatch):
     lap = {"prioritization": "lap", "prioritization_kwargs": {"threshold": threshold}}
-    model = ready(make(double_q=double_q, gamma=0.5, options={} if threshold == 1.0 else lap))
+    model = ready(make(double_q=double_q, gamma=0.5, options=lap if threshold == 3.0 else {}))
+    if threshold is None:  # a loss that never turns linear
+        monkeypatch.setattr(type(model), "huber_threshold", None)
+        threshold = math.inf
     batch = model.replay_buffer.sample(3)
     online_next = th.tensor([[0.0, 9.0, 1.0], [5.0, 4.0, 0.0], [0.0, 0.0, 1.0]])
     target_next = th.tensor([[4.0, 2.0, 8.0], [1.0, 6.0, 3.0], [7.0, 7.0, 7.0]])

@@ -158,6 +158,13 @@ def test_overridden_loss_is_recorded_only_if_wanted(recorder):
     assert all_equal(state_of(model.learn(100)), eager)
     assert recorder.n_recorded == 4
 
+    states = []
+    for cuda_graphs in (True, False):
+        model = make(env=vector_env(), cuda_graphs=cuda_graphs, device=recorder.device).learn(100)
+        own_loss(model, 20)
+        states.append(state_of(model.learn(100, reset_num_timesteps=False)))
+    assert all_equal(*states)
+
 
 def test_td_errors_that_are_not_finite_raise_before_the_step(recorder):
     model = make(env=vector_env(), device=recorder.device).learn(60)
@@ -364,6 +371,30 @@ def test_recorded_actions_follow_the_network(recorder):
     check()
     model.policy.q_net = copy.deepcopy(model.policy.q_net_target)
     check()
+    for change in ("new head", "assigned weights", "pruned layer"):
+        CHANGES[change](model)
+        check()
+
+
+@ON_CPU
+@pytest.mark.parametrize("name", ["predict", "obs_to_tensor"])
+@pytest.mark.parametrize("is_class", [True, False])
+def test_policies_that_see_other_observations_act_themselves(name, is_class, recorder):
+    model = make(env=vector_env()).learn(60)
+    sb3s, observations = getattr(type(model.policy), name), observations_of(VECTOR, 50)
+
+    def own(self, observation, *args, **kwargs):
+        return sb3s(self, -observation, *args, **kwargs)
+
+    policy = model.policy
+    if is_class:
+        policy.__class__ = type("Own", (type(policy),), {name: own})
+    else:
+        setattr(policy, name, own.__get__(policy))
+
+    for _ in range(2 * graphs.N_SEEN):
+        found = model.predict(observations, deterministic=True)[0]
+        np.testing.assert_array_equal(found, policy.predict(observations, deterministic=True)[0])
 
 
 @ON_CPU

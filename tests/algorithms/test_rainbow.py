@@ -498,6 +498,44 @@ def test_options_of_the_network_that_are_wrong_are_refused(network, message):
         rainbow(None, network)
 
 
+class OwnConvExtractor(ConvExtractor):
+    pass
+
+
+def test_images_have_the_papers_layer_after_convolutions_of_ones_own():
+    network = {"features_extractor_class": OwnConvExtractor}
+    model = Rainbow("CnnPolicy", images(), policy_kwargs=network, buffer_size=10)
+
+    assert model.q_net.net_arch == [512]
+
+
+def test_parameters_of_another_support_are_refused(tmp_path):
+    filled({"v_max": 5.0}).save(tmp_path / "model")
+    other = filled({"v_max": 50.0})
+    before = [parameter.clone() for parameter in other.policy.parameters()]
+
+    with pytest.raises(ValueError, match=r"v_min and v_max must be .*, -10 and 5, got -10 and 50"):
+        other.set_parameters(tmp_path / "model")
+
+    for parameter, value in zip(other.policy.parameters(), before, strict=True):
+        assert th.equal(parameter, value)
+    same = filled({"v_max": 5.0})
+    same.set_parameters(tmp_path / "model")
+    single = filled({"n_atoms": 1, "v_max": 50.0})
+    single.set_parameters(filled({"n_atoms": 1}).get_parameters())
+
+
+def test_autocast_does_not_round_means_of_distributions():
+    network = filled({"v_max": 110.0}).q_net
+    logits = th.randn(1000, 2, 51)
+    exact = network.q_values(logits, None)
+
+    with th.autocast("cpu", th.bfloat16):
+        found = network.q_values(logits, None)
+
+    th.testing.assert_close(found, exact)
+
+
 @pytest.mark.parametrize(
     ("network", "net_arch"),
     [

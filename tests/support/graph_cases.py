@@ -9,6 +9,7 @@ from gymnasium import spaces
 from models import Point, make, parameters
 from stable_baselines3.common.torch_layers import FlattenExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
+from torch.nn.utils import prune
 
 from sb3_per import PERDQN, Rainbow
 from sb3_per.options import LAP
@@ -56,7 +57,7 @@ class BranchesByNumPy(FlattenExtractor):
 
 def state_of(model):
     """Return all that training changes, and what was logged."""
-    moments = model.policy.optimizer.state_dict()["state"].values()
+    moments = model.policy.optimizer.state.values()
     buffer = model.replay_buffer
     return [
         *parameters(model),
@@ -135,6 +136,31 @@ def with_other_numbers(model):
     model.gamma, model.max_grad_norm, model.double_q = 0.5, 0.01, True
 
 
+def with_new_head(model):
+    head = model.q_net.q_net[-1]
+    model.q_net.q_net[-1] = other = copy.deepcopy(head)
+    other.weight.data.neg_()
+    model.policy.optimizer = th.optim.Adam(model.q_net.parameters())
+
+
+def with_assigned_weights(model):
+    weights = {
+        name: -value if name.startswith("q_net") else value.clone()
+        for name, value in model.q_net.state_dict().items()
+    }
+    model.q_net.load_state_dict(weights, assign=True)
+    model.policy.optimizer = th.optim.Adam(model.q_net.parameters())
+
+
+def with_pruned_layer(model):
+    prune.l1_unstructured(model.q_net.q_net[0], "weight", amount=0.8)
+
+
+def with_fewer_parameters(model):
+    group = model.policy.optimizer.param_groups[0]
+    group["params"] = group["params"][2:]
+
+
 def with_fresh_moments(model):
     model.policy.optimizer.state.clear()
 
@@ -148,14 +174,18 @@ CHANGES = {
     "frozen layer": with_frozen_layer,
     "other numbers": with_other_numbers,
     "fresh moments": with_fresh_moments,
+    "new head": with_new_head,
+    "assigned weights": with_assigned_weights,
+    "pruned layer": with_pruned_layer,
+    "fewer parameters": with_fewer_parameters,
 }
 
 
-def own_loss(model):
+def own_loss(model, factor=2):
     class Own(type(model)):
         def weighted_loss(self, batch):
             loss, td_errors = super().weighted_loss(batch)
-            return 2 * loss, td_errors
+            return factor * loss, td_errors
 
     model.__class__ = Own
 
