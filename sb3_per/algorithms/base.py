@@ -267,7 +267,10 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         """Raise ValueError if the buffer, which may have been assigned, cannot be trained on."""
         if not isinstance(self.replay_buffer, PrioritizedReplayBuffer):
             kind = type(self.replay_buffer).__name__
-            raise ValueError(f"replay_buffer must be a PrioritizedReplayBuffer, got {kind}")
+            raise ValueError(
+                f"replay_buffer must be a PrioritizedReplayBuffer, got {kind}: save that one, and "
+                "load it with load_replay_buffer"
+            )
 
     def _setup_learn(
         self,
@@ -336,10 +339,15 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         :param tb_log_name: By default the name of the class, such as PERDQN.
         """
         n_updates, name = self._n_updates, tb_log_name or type(self).__name__
-        super().learn(
-            total_timesteps, callback, log_interval, name, reset_num_timesteps, progress_bar
-        )
-        if self._n_updates == n_updates and self.num_timesteps <= self.learning_starts:
+        self.replay_buffer.warns = False  # a callback may look at batches
+        try:
+            super().learn(
+                total_timesteps, callback, log_interval, name, reset_num_timesteps, progress_bar
+            )
+        finally:
+            self.replay_buffer.warns = True
+        too_few = 0 < self.num_timesteps <= self.learning_starts
+        if self._n_updates == n_updates and too_few:
             warnings.warn(
                 f"nothing was learned in {self.num_timesteps:,} steps: learning starts after "
                 f"{self.learning_starts:,} (learning_starts)",

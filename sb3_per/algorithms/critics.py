@@ -14,7 +14,8 @@ the process.
 
 import functools
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import torch as th
@@ -22,31 +23,10 @@ from torch.nn import functional as F
 
 from sb3_per.algorithms.base import PrioritizedAlgorithm
 from sb3_per.algorithms.metrics import LOGGED, Metrics, metrics_of
-from sb3_per.buffers.prioritized import PrioritizedReplayBuffer, PrioritizedReplayBufferSamples
+from sb3_per.buffers.prioritized import PrioritizedReplayBufferSamples
 from sb3_per.options import HALF_UNIFORM, LAP
 
 Loss = Callable[..., th.Tensor]
-
-
-class LastBatch:
-    """
-    The replay buffer that SB3's ``train`` sees: it keeps the batch that ``sample`` returned.
-
-    :param buffer: The algorithm's buffer.
-    """
-
-    batch: PrioritizedReplayBufferSamples
-
-    def __init__(self, buffer: PrioritizedReplayBuffer) -> None:
-        self.buffer = buffer
-
-    def sample(self, *args: Any, **kwargs: Any) -> PrioritizedReplayBufferSamples:
-        """Return a batch of the buffer."""
-        self.batch = self.buffer.sample(*args, **kwargs)
-        return self.batch
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.buffer, name)
 
 
 class WeightedLoss:
@@ -60,24 +40,42 @@ class WeightedLoss:
 
     :param algorithm: The algorithm that trains.
     :param base_loss: The loss function of SB3's ``train``, of the current values and their target.
-    :param last: The buffer that ``train`` samples.
     """
 
-    def __init__(
-        self, algorithm: "PrioritizedCriticAlgorithm", base_loss: Loss, last: LastBatch
-    ) -> None:
+    _batch: PrioritizedReplayBufferSamples
+
+    def __init__(self, algorithm: "PrioritizedCriticAlgorithm", base_loss: Loss) -> None:
         self.n_computed = 0
-        self._last = last
         self.steps: list[Metrics] = []
-        self._algorithm = algorithm
+        self._algorithm, self._buffer = algorithm, algorithm.replay_buffer
         self._loss = algorithm.loss_function(base_loss)
         self._errors: list[th.Tensor] = []
+
+    @contextmanager
+    def of_sampled_batches(self) -> Iterator[None]:
+        """Keep each batch that is sampled within the ``with`` block."""
+        # Not another buffer in the place of this one: a signal handler may save the model now.
+        buffer = vars(self._buffer)
+        before, sample = buffer.get("sample"), self._buffer.sample
+
+        def keep(*args: Any, **kwargs: Any) -> PrioritizedReplayBufferSamples:
+            self._batch = sample(*args, **kwargs)
+            return self._batch
+
+        buffer["sample"] = keep
+        try:
+            yield
+        finally:
+            if before is None:
+                del buffer["sample"]
+            else:
+                buffer["sample"] = before
 
     def __call__(
         self, current: th.Tensor, target: th.Tensor, *args: Any, **kwargs: Any
     ) -> th.Tensor:
         """Return the loss of current values, (B, ...), as SB3 computes it."""
-        batch = self._last.batch
+        batch = self._batch
         weights = batch.weights.reshape(-1, *[1] * (current.ndim - 1))
         # With autocast, gradients may be of half precision, and a hook must keep their type.
         current.register_hook(lambda gradient: (gradient * weights).to(gradient.dtype))  # type: ignore[no-untyped-call]  # torch leaves it untyped
@@ -91,7 +89,7 @@ class WeightedLoss:
     def _update_priorities(self, batch: PrioritizedReplayBufferSamples) -> None:
         # Before `backward`: TD errors that are not finite raise while the networks are intact.
         errors = th.cat(self._errors, dim=1).mean(dim=1).cpu().numpy()  # (B,)
-        self._last.buffer.update_priorities(batch.slots, errors)
+        self._buffer.update_priorities(batch.slots, errors)
         weights = batch.host_weights.ravel()
         self.steps.append(metrics_of(errors, weights, self._algorithm.loss_threshold))
 
@@ -148,15 +146,10 @@ class PrioritizedCriticAlgorithm(PrioritizedAlgorithm):
         self._update_beta()
         train: Any = super().train
         train = train.__func__
-        buffer = self.replay_buffer
-        last: Any = LastBatch(buffer)
-        loss = WeightedLoss(self, lookup_global(train, self.loss_name), last)
+        loss = WeightedLoss(self, lookup_global(train, self.loss_name))
         given = () if batch_size is None else (batch_size,)
-        self.replay_buffer = last
-        try:
+        with loss.of_sampled_batches():
             with_global(train, self.loss_name, loss)(self, gradient_steps, *given)
-        finally:
-            self.replay_buffer = buffer
         expected = self.n_losses * gradient_steps
         if loss.n_computed != expected:
             raise RuntimeError(

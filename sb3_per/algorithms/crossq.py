@@ -15,7 +15,4 @@ class PERCrossQ(PrioritizedCriticAlgorithm, CrossQ):
     of abs(TD error) over the critics. The actor and the entropy coefficient learn from the same
     batch without weights, and batch normalization ignores the weights, too. ``train/critic_loss``
     is the loss without weights.
-
-    The arguments are those of ``CrossQ``. ``replay_buffer_kwargs`` takes the options of
-    ``PrioritizedReplayBuffer``, beta too.
     """

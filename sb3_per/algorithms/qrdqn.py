@@ -12,7 +12,4 @@ class PERQRDQN(PrioritizedQuantileAlgorithm, QRDQN):
     The quantile loss is weighted by the importance-sampling weights. A transition's TD error is the
     mean of the target distribution minus the mean of the current one. ``train/loss`` is logged as
     in sb3-contrib, without weights.
-
-    The arguments are those of ``QRDQN``. ``replay_buffer_kwargs`` takes the options of
-    ``PrioritizedReplayBuffer``, beta too.
     """

@@ -14,7 +14,4 @@ class PERSAC(PrioritizedCriticAlgorithm, SAC):
     loss, weighted by the importance-sampling weights. A transition's priority comes from the mean
     of abs(TD error) over the critics. The actor and the entropy coefficient learn from the same
     batch without weights. ``train/critic_loss`` is the loss without weights.
-
-    The arguments are those of ``SAC``. ``replay_buffer_kwargs`` takes the options of
-    ``PrioritizedReplayBuffer``, beta too.
     """

@@ -14,9 +14,6 @@ class PERTD3(PrioritizedCriticAlgorithm, TD3):
     loss, weighted by the importance-sampling weights. A transition's priority comes from the mean
     of abs(TD error) over the critics. The actor learns from the same batch without weights.
     ``train/critic_loss`` is the loss without weights.
-
-    The arguments are those of ``TD3``. ``replay_buffer_kwargs`` takes the options of
-    ``PrioritizedReplayBuffer``, beta too.
     """
 
 
@@ -25,7 +22,4 @@ class PERDDPG(PrioritizedCriticAlgorithm, DDPG):
     Deep Deterministic Policy Gradient with prioritized experience replay.
 
     By default it is LAP, as in ``PERTD3``. The actor learns from the same batch without weights.
-
-    The arguments are those of ``DDPG``. ``replay_buffer_kwargs`` takes the options of
-    ``PrioritizedReplayBuffer``, beta too.
     """

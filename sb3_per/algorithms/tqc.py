@@ -14,7 +14,4 @@ class PERTQC(PrioritizedQuantileAlgorithm, TQC):
     from the mean of abs(TD error) over the critics. TQC drops the target's largest quantiles, so
     the target's mean is a little lower. The actor and the entropy coefficient learn from the same
     batch without weights. ``train/critic_loss`` is logged as in sb3-contrib, without weights.
-
-    The arguments are those of ``TQC``. ``replay_buffer_kwargs`` takes the options of
-    ``PrioritizedReplayBuffer``, beta too.
     """

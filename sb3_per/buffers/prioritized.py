@@ -48,7 +48,6 @@ from sb3_per.prioritization.sampler import (
     SampledBatch,
     require_updatable,
     sample_both,
-    update_both,
     warm_up,
 )
 from sb3_per.prioritization.sum_tree import FloatArray, IntArray
@@ -177,12 +176,16 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         self.sampler = PrioritizedSampler(self.n_slots, self.options, np.random.default_rng(seed))
         self.demonstrations: PrioritizedReplayBuffer | None = None  # see `add_demonstrations`
         self._batches_without_update = 0
+        self.warns = True  # of batches without an update
         warm_up(self.options)  # so that no later call waits
 
     def __getstate__(self) -> dict[str, Any]:
         # A pickled buffer is loaded into memory.
         fresh = {"_batches_without_update": 0, "storage_dir": None, "_needs_files": False}
-        return {**self.__dict__, **fresh}
+        state = {**self.__dict__, **fresh}
+        if getattr(state.get("sample"), "__module__", "").startswith("sb3_per."):
+            del state["sample"]  # an algorithm's, while it trains
+        return state
 
     def __repr__(self) -> str:
         name = getattr(self.options.prioritization, "__name__", self.options.prioritization)
@@ -242,7 +245,10 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         Transitions that were written into the arrays are new ones; those of a cleared buffer and
         those dropped from its end cannot be sampled any more. A transition that was replaced by
         hand keeps its priority: only numbers of transitions are compared.
+
+        :raises ValueError: for another ``buffer_size`` than the constructor's.
         """
+        self._require_own_size()
         n_stored = (self.buffer_size if self.full else self.pos) * self.n_envs
         is_moved = False
         if self.optimize_memory_usage:
@@ -383,7 +389,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             samplers = self.sampler, self.demonstrations.sampler
             sampled = sample_both(samplers, sizes, exponent)
         self._batches_without_update += 1
-        if self._batches_without_update == BATCHES_BEFORE_WARNING:
+        if self._batches_without_update == BATCHES_BEFORE_WARNING and self.warns:
             warnings.warn(WITHOUT_UPDATES, stacklevel=3)
         return sampled
 
@@ -474,7 +480,10 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         if self.demonstrations is None:
             self.sampler.update(slots, td_errors)
         else:
-            update_both((self.sampler, self.demonstrations.sampler), slots, td_errors)
+            is_agents = slots < self.n_slots
+            self.sampler.update(slots[is_agents], td_errors[is_agents])
+            shown = slots[~is_agents] - self.n_slots
+            self.demonstrations.sampler.update(shown, td_errors[~is_agents])
         self._batches_without_update = 0
 
     def probabilities(self, slots: ArrayLike | th.Tensor) -> FloatArray:

@@ -7,7 +7,7 @@ import os
 import pathlib
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch as th
@@ -88,6 +88,7 @@ class SlotReplayBuffer(ReplayBuffer):
             optimize_memory_usage=bool(optimize_memory_usage),
             handle_timeout_termination=handle_timeout_termination,
         )
+        self._n_rows = self.buffer_size
         self.n_steps = int(n_steps)
         self.gamma = float(gamma)  # NumPy's would make float64 of rewards
         self.n_stack = int(n_stack)
@@ -237,6 +238,8 @@ class SlotReplayBuffer(ReplayBuffer):
         """
         Store one transition of every environment, as ``ReplayBuffer.add`` does, with fewer copies.
         """
+        self._require_own_size()
+        action = action.reshape(self.n_envs, self.action_dim)  # raises before anything is written
         row = self.pos
         values = {}
         if self.info_keys:
@@ -252,7 +255,7 @@ class SlotReplayBuffer(ReplayBuffer):
                 self._put(self.observations, (row + 1) % self.buffer_size, next_obs)
             else:
                 self._put(self.next_observations, row, next_obs)
-        self.actions[row] = action.reshape(self.n_envs, self.action_dim)
+        self.actions[row] = action
         self.rewards[row] = reward
         self.dones[row] = done
         if self.handle_timeout_termination:
@@ -268,6 +271,14 @@ class SlotReplayBuffer(ReplayBuffer):
         self.full = self.full or row + 1 == self.buffer_size
         self.pos = (row + 1) % self.buffer_size
         self._insert_row(row)
+
+    def _require_own_size(self) -> None:
+        """Raise ValueError if somebody has changed ``buffer_size``, and maybe the arrays."""
+        if self.buffer_size != self._n_rows:
+            raise ValueError(
+                f"buffer_size must stay {self._n_rows}, since priorities have this size, got "
+                f"{self.buffer_size}: make a new buffer, or fill one of another size by load_buffer"
+            )
 
     def _insert_row(self, row: int) -> None:
         """Do what a subclass has to do with a row that was stored."""
@@ -365,7 +376,7 @@ class SlotReplayBuffer(ReplayBuffer):
         :param batch_inds: Slots that hold transitions, shape (B,).
         :param env: Normalizes observations and rewards, if given.
         """
-        slots = batch_inds
+        slots = np.asarray(batch_inds)
         if self.n_steps == 1:
             last_slots, discounts = slots, None
             rewards = self._normalize_reward(self.rewards.take(slots[:, None]), env)
@@ -397,14 +408,23 @@ class SlotReplayBuffer(ReplayBuffer):
     def _n_step_returns(
         self, slots: IntArray, env: VecNormalize | None
     ) -> tuple[IntArray, NDArray[np.float32], NDArray[np.float32]]:
-        """Return last slots (B,), n-step returns (B, 1) and discounts of the bootstrap (B, 1)."""
-        ends = self.dones, self.timeouts
-        windows = n_step_windows(slots, self.n_steps, ends, self._newest_row)
-        rewards = self._normalize_reward(self.rewards.take(windows.slots), env)  # (B, n)
+        """
+        Return last slots (B,), n-step returns (B, 1) and discounts of the bootstrap (B, 1).
+
+        A return ends with its episode, or at the newest row: later rows are older, or not written.
+        """
+        rows, envs = np.divmod(slots[:, None], self.n_envs)
+        rows = (rows + np.arange(self.n_steps)) % self.buffer_size  # (B, n)
+        is_end = (self.dones[rows, envs] > 0) | (self.timeouts[rows, envs] > 0)
+        is_end |= rows == self._newest_row
+        n_more = np.where(is_end.any(axis=1), is_end.argmax(axis=1), self.n_steps - 1)[:, None]
+        steps = rows * self.n_envs + envs  # slots, in order of time
+        rewards = self._normalize_reward(self.rewards.take(steps), env)
         discounts = self.gamma ** np.arange(self.n_steps, dtype=np.float32)
-        returns = (rewards * discounts * windows.within).sum(axis=1, keepdims=True)
-        n_taken = windows.within.sum(axis=1, keepdims=True).astype(np.float32)
-        return windows.last_slots, returns, self.gamma**n_taken
+        is_within = np.arange(self.n_steps) <= n_more
+        returns = (rewards * discounts * is_within).sum(axis=1, keepdims=True)
+        last_slots = np.take_along_axis(steps, n_more, axis=1)[:, 0]
+        return last_slots, returns, self.gamma ** (n_more + 1).astype(np.float32)
 
     def _tensor(self, array: Any) -> Any:
         """Return an array as a tensor, or a dict of arrays as a dict of tensors."""
@@ -432,43 +452,6 @@ def file_array(folder: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
 def _read_only_zeros(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
     """Return zeros that take no memory, until files are made."""
     return np.broadcast_to(np.zeros((), dtype), shape)
-
-
-class Windows(NamedTuple):
-    """The steps that belong to each of B n-step returns."""
-
-    slots: IntArray  # (B, n), the slot of every step, in order of time
-    within: NDArray[np.bool_]  # (B, n), False after the last step of the window
-    last_slots: IntArray  # (B,), the slot whose next observation and end the window inherits
-
-
-def n_step_windows(
-    slots: IntArray,
-    n_steps: int,
-    ends: tuple[NDArray[Any], NDArray[Any]],
-    newest_row: int,
-) -> Windows:
-    """
-    Return the steps from each slot onwards, up to n, within one episode of one environment.
-
-    :param slots: First step of each window, shape (B,).
-    :param n_steps: n, the longest window.
-    :param ends: Two arrays of shape (n_rows, n_envs): above 0 where an episode is done, and above 0
-        where it is truncated.
-    :param newest_row: The row written last; rows after it in the ring are older, or not written.
-    """
-    dones, timeouts = ends
-    n_rows, n_envs = dones.shape
-    rows, envs = np.divmod(slots[:, None], n_envs)
-    rows = (rows + np.arange(n_steps)) % n_rows  # (B, n)
-    stops = (dones[rows, envs] > 0) | (timeouts[rows, envs] > 0) | (rows == newest_row)
-    n_more = np.where(stops.any(axis=1), stops.argmax(axis=1), n_steps - 1)  # (B,)
-    window_slots = rows * n_envs + envs
-    return Windows(
-        slots=window_slots,
-        within=np.arange(n_steps) <= n_more[:, None],
-        last_slots=window_slots[np.arange(len(slots)), n_more],
-    )
 
 
 def rows_in_order(buffer: ReplayBuffer) -> tuple[IntArray, Any, IntArray]:

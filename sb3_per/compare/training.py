@@ -83,6 +83,9 @@ def _trained(run: Run, folder: Path, device: str) -> Result:
     evaluating = np.subtract(after.times, before.times).sum(axis=0)
     with np.load(Path(manager.save_path, "evaluations.npz")) as file:
         steps, returns = file["timesteps"].tolist(), file["results"].tolist()
+    edge = float(getattr(model, "_support_edge", math.nan))  # Rainbow's
+    is_on_gpu = model.device.type == "cuda"
+    device = th.cuda.get_device_name(model.device) if is_on_gpu else str(model.device)
     return {
         "steps": steps,
         "returns": returns,
@@ -94,9 +97,8 @@ def _trained(run: Run, folder: Path, device: str) -> Result:
             "training_wall": wall - evaluating[0],
             "training_cpu": cpu - evaluating[1],
         },
-        "support_edge": _support_edge(model),
-        "versions": _versions()
-        | {"device": _device_name(model.device), "platform": platform.platform()},
+        "support_edge": None if math.isnan(edge) else edge,
+        "versions": _versions() | {"device": device, "platform": platform.platform()},
     }
 
 
@@ -193,15 +195,6 @@ class _Budget(BaseCallback):
 def _now() -> np.ndarray:
     """Return the seconds on the wall and of this process's computing, shape (2,)."""
     return np.array([time.perf_counter(), time.process_time()])
-
-
-def _support_edge(model: Any) -> float | None:
-    edge = float(getattr(model, "_support_edge", math.nan))  # Rainbow's
-    return None if math.isnan(edge) else edge
-
-
-def _device_name(device: th.device) -> str:
-    return th.cuda.get_device_name(device) if device.type == "cuda" else str(device)
 
 
 def _versions() -> dict[str, str]:

@@ -235,17 +235,6 @@ def sample_both(
     return SampledBatch(slots, weights)
 
 
-def update_both(
-    samplers: tuple[PrioritizedSampler, PrioritizedSampler], slots: IntArray, td_errors: FloatArray
-) -> None:
-    """Update two samplers with slots as ``sample_both`` numbers them."""
-    first, second = samplers
-    n_first = len(first.flags)
-    is_of_first = slots < n_first
-    first.update(slots[is_of_first], td_errors[is_of_first])
-    second.update(slots[~is_of_first] - n_first, td_errors[~is_of_first])
-
-
 def require_updatable(slots: IntArray, td_errors: FloatArray, n_slots: int) -> None:
     """Raise ValueError for slots out of range, and TD errors that are not finite in float32."""
     bad = _first_bad(slots, td_errors, n_slots)

@@ -126,6 +126,28 @@ def test_training_without_a_gradient_step_says_why():
         model.learn(60)
 
 
+def test_learning_nothing_on_purpose_is_silent():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make(PERDQN).learn(0)
+
+
+def test_callback_may_look_at_batches():
+    model = make(PERDQN, learning_starts=50)
+    buffer = model.replay_buffer
+
+    def callback(*_):
+        return len(buffer) == 0 or buffer.sample(4) is not None
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.learn(60, callback=callback)
+        for _ in range(9):
+            buffer.sample(4)
+    with pytest.warns(UserWarning, match="10 batches were sampled"):
+        buffer.sample(4)
+
+
 class OwnAlpha(PERDQN):
     def __init__(self, *args, alpha, **kwargs):
         super().__init__(*args, **{**kwargs, "replay_buffer_kwargs": {"alpha": alpha}})

@@ -1,5 +1,6 @@
 """Losses, gradients and TD errors of the seven algorithms, against their bases and by hand."""
 
+import copy
 import inspect
 import math
 import types
@@ -26,7 +27,7 @@ from models import (
 from stable_baselines3 import SAC
 from torch.nn import functional as F
 
-from sb3_per import PAPER, PERDQN, PERSAC, PERTD3, PERCrossQ, PrioritizedReplayBuffer
+from sb3_per import PAPER, PERDQN, PERSAC, PERTD3, PERCrossQ, PrioritizedReplayBuffer, save_buffer
 from sb3_per.algorithms.critics import PrioritizedCriticAlgorithm
 
 pytestmark = pytest.mark.filterwarnings("ignore:10 batches were sampled")  # by SB3's algorithms
@@ -120,6 +121,39 @@ def test_gradient_is_that_of_an_explicitly_weighted_loss(kind, options, threshol
     th.testing.assert_close(found, explicit, rtol=1e-5, atol=1e-6)
     if threshold is not None:  # both parts of the Huber loss were needed
         assert 0 < logged(ours)["train/linear_loss_share"] < 1
+
+
+@ALL
+def test_model_is_saved_in_the_middle_of_a_step(kind, tmp_path, monkeypatch):
+    """A signal handler may do so."""
+    model, copies = ready(make(kind)), []
+    buffer, update = model.replay_buffer, model.replay_buffer.update_priorities
+
+    def save(*args):
+        model.save(tmp_path / "model")
+        save_buffer(buffer, tmp_path / "buffer")
+        copies.append(copy.deepcopy(buffer))
+        update(*args)
+
+    monkeypatch.setattr(buffer, "update_priorities", save)
+    model.train(2, 8)
+
+    assert kind.load(tmp_path / "model").replay_buffer.alpha == buffer.alpha
+    assert all("sample" not in vars(one) and len(one) == len(buffer) for one in copies)
+    assert "sample" not in vars(buffer)
+
+
+@ALL
+def test_sample_of_a_users_stays(kind):
+    model, n_calls = ready(make(kind)), []
+    sample = model.replay_buffer.sample
+    model.replay_buffer.sample = own = lambda *args, **kwargs: (
+        n_calls.append(1) or sample(*args, **kwargs)
+    )
+    model.train(3, 8)
+
+    assert len(n_calls) == 3
+    assert model.replay_buffer.sample is own
 
 
 @ALL

@@ -170,3 +170,49 @@ def test_frames_stored_once_can_be_cleared_and_shortened():
     fill_with_stacks(buffer, 2)
 
     assert rows_reached(buffer) == {0, 1}
+
+
+@pytest.mark.parametrize("n_rows", [2 * N_ROWS, N_ROWS // 2])
+def test_another_size_is_refused(n_rows, touch):
+    buffer = make(N_ROWS)
+    for name in ("observations", "next_observations", "actions", "rewards", "dones", "timeouts"):
+        array = getattr(buffer, name)
+        setattr(buffer, name, np.concatenate([array, array])[:n_rows])
+    buffer.buffer_size, buffer.pos, buffer.full = n_rows, n_rows // 2, False
+
+    for use in (lambda: fill(buffer, 1), lambda: touch(buffer)):
+        with pytest.raises(ValueError, match=f"buffer_size must stay {N_ROWS}.* got {n_rows}"):
+            use()
+    assert buffer.pos == n_rows // 2
+
+
+@pytest.mark.parametrize("prioritization", ["proportional", "rank", "lap"])
+def test_changed_transitions_can_be_made_new_ones(prioritization):
+    buffer = make(N_ROWS, prioritization=prioritization, alpha=1.0)
+    buffer.update_priorities(np.arange(N_ROWS), np.arange(N_ROWS) / 100)
+    buffer.update_priorities([N_ROWS - 1], [5.0])
+    buffer.rewards[:2] = 9.0
+
+    buffer.sampler.insert(np.arange(2))
+
+    found = buffer.probabilities(np.arange(N_ROWS))
+    assert (found[:2] >= found[2:7].max()).all()
+    check_valid(buffer)
+
+
+def test_transitions_are_gathered_by_any_sequence_of_slots():
+    buffer = make(4)
+    for slots in ([1, 3], range(1, 4, 2)):
+        assert buffer._get_samples(slots).rewards[:, 0].tolist() == [1, 3]
+
+
+def test_action_of_another_size_changes_nothing():
+    buffer = make(N_ROWS + 3)
+    before = buffer._get_samples(np.arange(N_ROWS))
+    now = observation(BOX, 50, 1)
+
+    with pytest.raises(ValueError, match="reshape"):
+        buffer.add(now, now, np.zeros((1, 2)), np.ones(1), np.zeros(1), [{}])
+
+    for part, value in zip(buffer._get_samples(np.arange(N_ROWS))[:5], before[:5], strict=True):
+        assert (part == value).all()
