@@ -6,6 +6,7 @@ import inspect
 import pathlib
 import warnings
 from collections.abc import Iterable, Mapping
+from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
@@ -43,6 +44,7 @@ SelfPrioritized = TypeVar("SelfPrioritized", bound="PrioritizedAlgorithm")
 # Options that belong in ``replay_buffer_kwargs``.
 _OF_BUFFERS = {n: n for n in ReplayBufferKwargs.__annotations__ if n not in ("n_steps", "gamma")}
 # Names that Stable-Baselines 2 had for them.
+SB2_SWITCH = "prioritized_replay"
 _OF_BUFFERS |= {f"prioritized_replay_{name}": name for name in ("alpha", "eps")}
 _OF_BUFFERS |= {f"prioritized_replay_beta{part}": "beta" for part in ("0", "_iters")}
 
@@ -71,7 +73,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
     # Options that are no arguments of the constructor, and where they belong.
     _misplaced: ClassVar[Mapping[str, str]] = {
         name: f"replay_buffer_kwargs=dict({option}=...)" for name, option in _OF_BUFFERS.items()
-    } | {"prioritized_replay": "nothing, since replay is always prioritized"}
+    } | {SB2_SWITCH: "nothing, since replay is always prioritized"}
     # The metrics of gradient steps that are logged as ``train/<name>``.
     logged_metrics: ClassVar[tuple[str, ...]] = LOGGED
     replay_buffer: PrioritizedReplayBuffer
@@ -291,10 +293,14 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
     def collect_rollouts(self, *args: Any, **kwargs: Any) -> RolloutReturn:
         """Collect transitions as SB3 does; after an early stop, ``learn`` resets the envs."""
         is_complete = False  # SB3 drops the step at which it stops: the next one would not follow
+        buffer = self.replay_buffer
+        n = buffer.batches_without_update
+        buffer.batches_without_update = -inf  # callbacks may look at batches
         try:
             rollout = super().collect_rollouts(*args, **kwargs)
             is_complete = rollout.continue_training
         finally:
+            buffer.batches_without_update = n
             if not is_complete:
                 self._last_obs = None
         return rollout
@@ -339,13 +345,9 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         :param tb_log_name: By default the name of the class, such as PERDQN.
         """
         n_updates, name = self._n_updates, tb_log_name or type(self).__name__
-        self.replay_buffer.warns = False  # a callback may look at batches
-        try:
-            super().learn(
-                total_timesteps, callback, log_interval, name, reset_num_timesteps, progress_bar
-            )
-        finally:
-            self.replay_buffer.warns = True
+        super().learn(
+            total_timesteps, callback, log_interval, name, reset_num_timesteps, progress_bar
+        )
         too_few = 0 < self.num_timesteps <= self.learning_starts
         if self._n_updates == n_updates and too_few:
             warnings.warn(
@@ -434,4 +436,6 @@ def refuse_misspelled(algorithm: type[Any], arguments: Mapping[str, Any]) -> Non
     for name in arguments.keys() - taken.keys():
         for nearest in difflib.get_close_matches(name, [*taken, *algorithm._misplaced], n=1):
             hint = f"did you mean {algorithm._misplaced.get(nearest, repr(nearest))}?"
+            if nearest == SB2_SWITCH:
+                hint = f"pass {algorithm._misplaced[nearest]}"
             raise ValueError(f"{algorithm.__name__} has no argument {name!r}: {hint}")

@@ -13,6 +13,7 @@ the process.
 """
 
 import functools
+import threading
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -52,15 +53,18 @@ class WeightedLoss:
         self._errors: list[th.Tensor] = []
 
     @contextmanager
-    def of_sampled_batches(self) -> Iterator[None]:
+    def keeping_batches(self) -> Iterator[None]:
         """Keep each batch that is sampled within the ``with`` block."""
         # Not another buffer in the place of this one: a signal handler may save the model now.
         buffer = vars(self._buffer)
         before, sample = buffer.get("sample"), self._buffer.sample
+        thread = threading.get_ident()
 
         def keep(*args: Any, **kwargs: Any) -> PrioritizedReplayBufferSamples:
-            self._batch = sample(*args, **kwargs)
-            return self._batch
+            batch = sample(*args, **kwargs)
+            if threading.get_ident() == thread:  # others may look at batches of their own
+                self._batch = batch
+            return batch
 
         buffer["sample"] = keep
         try:
@@ -148,7 +152,7 @@ class PrioritizedCriticAlgorithm(PrioritizedAlgorithm):
         train = train.__func__
         loss = WeightedLoss(self, lookup_global(train, self.loss_name))
         given = () if batch_size is None else (batch_size,)
-        with loss.of_sampled_batches():
+        with loss.keeping_batches():
             with_global(train, self.loss_name, loss)(self, gradient_steps, *given)
         expected = self.n_losses * gradient_steps
         if loss.n_computed != expected:

@@ -592,8 +592,9 @@ def facts_of(model: "PERDQN") -> Any:
         for group in optimizer.param_groups
     ]
     numbers = model.gamma, model.double_q, model.max_grad_norm, model.loss_threshold
-    # Functions, since methods would keep the model alive.
+    # Functions in place of the model's own methods, which would keep it alive.
     methods = [
-        getattr(method, "__func__", method) for method in map(model.__getattribute__, OF_LOSS)
+        method.__func__ if getattr(method, "__self__", None) is model else method
+        for method in map(model.__getattribute__, OF_LOSS)
     ]
     return numbers, options, methods, optimizer, model.q_net, model.q_net_target

@@ -197,7 +197,9 @@ class RainbowNetwork(QNetwork):
         if self.n_atoms == 1:
             return logits.squeeze(2)
         probabilities = logits.softmax(dim=2)
-        if th.is_autocast_enabled(logits.device.type):  # it rounds products of matrices
+        device = logits.device.type  # torch knows no autocast for some
+        if device in ("cpu", "cuda") and th.is_autocast_enabled(device):
+            # Autocast would round a product of matrices to half the precision.
             return (probabilities * self.support).sum(dim=2)
         return probabilities @ self.support
 
@@ -214,13 +216,14 @@ class RainbowNetwork(QNetwork):
         return q_values.argmax(dim=1)
 
     def get_extra_state(self) -> th.Tensor:
-        """Return the atoms, without which the weights of distributions mean nothing."""
-        return self.support if self.n_atoms > 1 else self.support[:0]
+        """Return v_min and v_max, without which the weights of distributions mean nothing."""
+        limits = (self.parts.v_min, self.parts.v_max) if self.n_atoms > 1 else ()
+        return th.tensor(limits, dtype=th.float64)
 
     def set_extra_state(self, state: th.Tensor) -> None:
-        """Raise ValueError, before weights are loaded, if they belong to other atoms."""
+        """Raise ValueError, before weights are loaded, if they belong to another support."""
         own = self.get_extra_state()
-        if state.shape == own.shape and not th.equal(state.to(own.device), own):
+        if state.shape == own.shape and not th.allclose(state.to(own), own):
             raise ValueError(
                 f"v_min and v_max must be those of the parameters, {state[0]:g} and {state[-1]:g}, "
                 f"got {self.parts.v_min:g} and {self.parts.v_max:g}"
@@ -324,12 +327,11 @@ class CnnRainbowPolicy(RainbowPolicy):
         **kwargs: Any,
     ) -> None:
         options = dict(features_extractor_kwargs or {})
-        if issubclass(features_extractor_class, ConvExtractor):
-            net_arch = kwargs.get("net_arch")
-            if "features_dim" in options:
-                kwargs["net_arch"] = [options.pop("features_dim"), *(net_arch or [])]
-            elif net_arch is None:
-                kwargs["net_arch"] = [512]
+        kind, net_arch = features_extractor_class, kwargs.get("net_arch")
+        if kind is ConvExtractor and "features_dim" in options:
+            kwargs["net_arch"] = [options.pop("features_dim"), *(net_arch or [])]
+        elif net_arch is None and isinstance(kind, type) and issubclass(kind, ConvExtractor):
+            kwargs["net_arch"] = [512]
         super().__init__(
             *args,
             features_extractor_class=features_extractor_class,

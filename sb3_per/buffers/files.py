@@ -66,6 +66,7 @@ def load_buffer(path: Place, buffer: "PrioritizedReplayBuffer") -> None:
     the newest transitions that fit, with the initial priority; so it does, with a warning, if
     options differ that decide about priorities. All other options are the buffer's own.
 
+    Transitions are those that were stored: an ``add`` of your own does not change them again.
     Another ``buffer_size`` takes time and memory: the stored buffer is loaded as a second one, and
     its transitions are added one by one (about 12 s for a million, 40 s with stacked frames).
 
@@ -80,6 +81,7 @@ def load_buffer(path: Place, buffer: "PrioritizedReplayBuffer") -> None:
 
 def fill_buffer(buffer: "PrioritizedReplayBuffer", state: Mapping[str, Any]) -> None:
     """Fill a buffer from the state of another one; see ``load_buffer``."""
+    buffer._require_own_size()
     n_rows = state["buffer_size"]
     if n_rows == buffer.buffer_size:
         buffer._load_state_dict(state)

@@ -176,6 +176,7 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
 
         An episode can no longer be sampled when its first transition is overwritten.
         """
+        self._require_own_size()
         for env in np.flatnonzero(self.ep_length[self.pos]):
             self.sampler.remove(self._slots_of_episode(self.pos, int(env)))
         super().add(obs, next_obs, action, reward, done, infos)
@@ -197,7 +198,8 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
         """Do nothing: an episode is inserted when it ends."""
 
     def _follow_storage(self) -> None:
-        """Do nothing: as in SB3, episodes can be sampled, wherever ``pos`` is."""
+        """Check the size alone: as in SB3, episodes can be sampled, wherever ``pos`` is."""
+        self._require_own_size()
 
     def _truncate(self, envs: IntArray) -> None:
         """Treat running episodes as truncated; they can be sampled then."""

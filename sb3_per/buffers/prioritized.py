@@ -175,13 +175,12 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         seed = np.random.randint(2**32, size=4, dtype=np.uint64)  # noqa: NPY002
         self.sampler = PrioritizedSampler(self.n_slots, self.options, np.random.default_rng(seed))
         self.demonstrations: PrioritizedReplayBuffer | None = None  # see `add_demonstrations`
-        self._batches_without_update = 0
-        self.warns = True  # of batches without an update
+        self.batches_without_update: float = 0
         warm_up(self.options)  # so that no later call waits
 
     def __getstate__(self) -> dict[str, Any]:
         # A pickled buffer is loaded into memory.
-        fresh = {"_batches_without_update": 0, "storage_dir": None, "_needs_files": False}
+        fresh = {"batches_without_update": 0, "storage_dir": None, "_needs_files": False}
         state = {**self.__dict__, **fresh}
         if getattr(state.get("sample"), "__module__", "").startswith("sb3_per."):
             del state["sample"]  # an algorithm's, while it trains
@@ -388,8 +387,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         else:
             samplers = self.sampler, self.demonstrations.sampler
             sampled = sample_both(samplers, sizes, exponent)
-        self._batches_without_update += 1
-        if self._batches_without_update == BATCHES_BEFORE_WARNING and self.warns:
+        self.batches_without_update += 1
+        if self.batches_without_update == BATCHES_BEFORE_WARNING:
             warnings.warn(WITHOUT_UPDATES, stacklevel=3)
         return sampled
 
@@ -425,6 +424,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
     ) -> ReplayBufferSamples:
         if self.demonstrations is None:
             return super()._get_samples(batch_inds, env)
+        batch_inds = np.asarray(batch_inds)
         fields = self._from_both(
             lambda buffer, slots: SlotReplayBuffer._get_samples(buffer, slots, env)._asdict(),
             batch_inds,
@@ -484,7 +484,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             self.sampler.update(slots[is_agents], td_errors[is_agents])
             shown = slots[~is_agents] - self.n_slots
             self.demonstrations.sampler.update(shown, td_errors[~is_agents])
-        self._batches_without_update = 0
+        self.batches_without_update = 0
 
     def probabilities(self, slots: ArrayLike | th.Tensor) -> FloatArray:
         """

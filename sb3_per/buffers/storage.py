@@ -304,9 +304,10 @@ class SlotReplayBuffer(ReplayBuffer):
             ]
             for info, timeout in zip(infos, buffer.timeouts[row], strict=True):
                 info["TimeLimit.truncated"] = timeout > 0
-            # Not an `add` of the user's, which would change what it has changed already.
+            # An `add` of the user's has changed what is in our buffers, but not what is in SB3's.
+            kind: Any = type(self) if ours is None else library_class(self)
             part = buffer.actions[row], buffer.rewards[row], buffer.dones[row], infos
-            library_class(self).add(self, *both, *part)
+            kind.add(self, *both, *part)
             # Marks of `end_episodes`, which `add` would take for steps within an episode.
             self._truncate(np.flatnonzero(buffer.timeouts[row] > buffer.dones[row]))
 

@@ -113,13 +113,13 @@ def _suite(arguments: argparse.Namespace) -> Suite:
         for name in ("env", "algos", "steps", "cpu_budget"):
             if getattr(arguments, name) is not None:
                 option = name.replace("_", "-")
-                raise ValueError(f"--{option} must not be given with a suite, which has its own")
+                raise ValueError(f"--{option} must not be given with a suite: change the suite")
         suite = load(arguments.suite)
         return suite.model_copy(update={"seeds": arguments.seeds}) if arguments.seeds else suite
     if not (arguments.env and arguments.algos):
         raise ValueError("name a suite, or --env and --algos")
     seeds, budget = arguments.seeds or 5, arguments.cpu_budget
-    algorithms = [name for text in arguments.algos for name in text.split(",")]
+    algorithms = [name for text in arguments.algos for name in text.split(",") if name]
     steps = STEPS if arguments.steps is None else arguments.steps
     suite = from_options(arguments.env, algorithms, steps, seeds, budget)
     sys.stdout.write(f"{suite.about}\n")

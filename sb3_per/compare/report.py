@@ -60,8 +60,8 @@ _LEGEND = f"""\
 _NOTES = f"""\
 - *reached*, *steps to threshold*, *steps/s*, *CPU min*: from all runs of a variant; other columns
   from the seeds that both have. Intervals are not corrected for their number.
-- *equal time*: as if all steps of a run took equally long.
-- *steps to threshold*: median. It counts runs that do not reach it as longer than the training.
+- *equal time* assumes that all steps of a run take equally long.
+- *steps to threshold*: median, in which runs that miss the threshold are longer than the training.
 - With a budget, steps to the threshold are CPU seconds.
 - *steps/s*: training steps per CPU second, without evaluations; median.
 - Figure: interquartile means over the seeds, with 95 % intervals for up to {MOST_BANDS} variants;
@@ -108,7 +108,8 @@ def _thresholds(suite: Suite) -> str:
     known = {name: env.threshold for name, env in suite.environments.items()}
     listed = [f"{gym_id(name)} {value:g}" for name, value in known.items() if value is not None]
     text = f"- reached: runs with an evaluation at the threshold or above: {', '.join(listed)}."
-    return "\n" + textwrap.fill(text, 80, subsequent_indent="  ") if listed else ""
+    filled = textwrap.fill(text, 80, subsequent_indent="  ", break_on_hyphens=False)
+    return f"\n{filled}" if listed else ""
 
 
 def _narrow_supports(suite: Suite, runs: pd.DataFrame) -> list[str]:

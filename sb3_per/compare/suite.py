@@ -27,6 +27,7 @@ N_EVALUATIONS = 20  # of a run that the command line describes
 # Of ``sb3_per.options``, where their names have capitals.
 NAMED_SETTINGS = ("paper", "rainbow", "half_uniform", "full_correction", "lap")
 EPSILON = tuple(f"exploration_{name}" for name in ("fraction", "initial_eps", "final_eps"))
+EVALUATED = ("policy_kwargs", "replay_buffer_kwargs", "normalize", "monitor_kwargs")  # by RL-Zoo
 FolderName = Annotated[str, StringConstraints(pattern=r"^\w[\w.+-]*$")]
 
 
@@ -222,15 +223,15 @@ def merged(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
     """
     Return ``base`` with the values of ``top``; mappings are merged key by key.
 
-    RL-Zoo's sections have text instead of mappings, such as ``dict(net_arch=[64])``, which RL-Zoo
-    evaluates; merged with a mapping, it stays text.
+    RL-Zoo's sections may have text such as ``dict(net_arch=[64])``, which RL-Zoo evaluates. Merged
+    with a mapping, it stays text; values of the mapping's keys are replaced as a whole.
     """
     result = dict(base)
     for key, value in top.items():
         before = result.get(key)
         if isinstance(before, Mapping) and isinstance(value, Mapping):
             value = merged(before, value)
-        elif {type(before), type(value)} == {str, dict}:
+        elif key in EVALUATED and {type(before), type(value)} == {str, dict}:
             value = f"{{**{before}, **{value}}}"
         result[key] = value
     return result

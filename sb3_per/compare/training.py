@@ -44,7 +44,7 @@ def train(run: Run, folder: Path, device: str) -> None:
     """
     place = run_folder(folder, run)
     shutil.rmtree(place, ignore_errors=True)  # logs of a run that was killed
-    place.mkdir(parents=True)
+    place.mkdir(parents=True, exist_ok=True)
     output = (place / OUTPUT).open("w", encoding="utf-8")
     with output, redirect_stdout(output), redirect_stderr(output):
         try:

@@ -108,8 +108,9 @@ def test_unknown_argument_is_refused(kind):
         make(kind, aplha=0.5)
     with pytest.raises(ValueError, match=r"'prioritized_replay_beta0': pass .*dict\(beta=...\)"):
         make(kind, prioritized_replay_beta0=0.4)
-    with pytest.raises(ValueError, match="'prioritized_replay': pass nothing"):
-        make(kind, prioritized_replay=True)
+    for name in ("prioritized_replay", "prioritised_replay"):
+        with pytest.raises(ValueError, match=f"'{name}': pass nothing"):
+            make(kind, **{name: True})
     with pytest.raises(TypeError, match="xyz"):
         make(kind, xyz=1)
     with pytest.raises(ValueError, match=r"aplha.*alpha"):
@@ -146,6 +147,13 @@ def test_callback_may_look_at_batches():
             buffer.sample(4)
     with pytest.warns(UserWarning, match="10 batches were sampled"):
         buffer.sample(4)
+
+    class Forgetful(PERDQN):
+        def train(self, gradient_steps, batch_size=100):
+            self.replay_buffer.sample(batch_size)
+
+    with pytest.warns(UserWarning, match="10 batches were sampled"):
+        make(Forgetful, learning_starts=20).learn(80)
 
 
 class OwnAlpha(PERDQN):

@@ -1,6 +1,7 @@
 """Rainbow: each part against a slow reference, and all of them together."""
 
 import copy
+import functools
 import itertools
 import math
 import sys
@@ -503,10 +504,11 @@ class OwnConvExtractor(ConvExtractor):
 
 
 def test_images_have_the_papers_layer_after_convolutions_of_ones_own():
-    network = {"features_extractor_class": OwnConvExtractor}
-    model = Rainbow("CnnPolicy", images(), policy_kwargs=network, buffer_size=10)
+    for kind in (OwnConvExtractor, functools.partial(ConvExtractor)):
+        network = {"features_extractor_class": kind}
+        model = Rainbow("CnnPolicy", images(), policy_kwargs=network, buffer_size=10)
 
-    assert model.q_net.net_arch == [512]
+        assert model.q_net.net_arch == ([512] if kind is OwnConvExtractor else [64, 64])
 
 
 def test_parameters_of_another_support_are_refused(tmp_path):
@@ -521,6 +523,8 @@ def test_parameters_of_another_support_are_refused(tmp_path):
         assert th.equal(parameter, value)
     same = filled({"v_max": 5.0})
     same.set_parameters(tmp_path / "model")
+    same.policy.state_dict()["q_net._extra_state"].mul_(2)
+    assert same.q_net.support.tolist()[::50] == [-10, 5]
     single = filled({"n_atoms": 1, "v_max": 50.0})
     single.set_parameters(filled({"n_atoms": 1}).get_parameters())
 

@@ -164,7 +164,7 @@ def test_interrupted_command_keeps_finished_runs(how, tmp_path):
 
 
 def test_two_algorithms_need_no_yaml(tmp_path, monkeypatch, capsys):
-    arguments = ["--env", "CartPole-v1", "--algos", "dqn,per_dqn", "--steps", "2000"]
+    arguments = ["--env", "CartPole-v1", "--algos", "dqn,", "per_dqn", "--steps", "2000"]
     main(monkeypatch, "run", *arguments, "--seeds", "1", "--jobs", "2", "--out", tmp_path / "runs")
     main(monkeypatch, "report", tmp_path / "runs")
 

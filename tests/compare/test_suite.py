@@ -82,6 +82,8 @@ def test_text_of_rl_zoo_is_merged_with_a_mapping(section, change):
 
     assert eval(kwargs.pop("policy_kwargs")) == {"a": 1, "b": 3, "c": "x"}  # noqa: S307  # as RL-Zoo
     assert kwargs == {"gamma": 0.5}
+    wrappers = {"env_wrapper": {"b.B": {"n": 3}}}
+    assert merged({"env_wrapper": "a.A"}, wrappers) == wrappers
     assert merged({"policy_kwargs": "dict(a=1)"}, {"policy_kwargs": "dict(b=2)"}) == {
         "policy_kwargs": "dict(b=2)"
     }

@@ -9,6 +9,7 @@ from checks import arrays_of, assert_same_batch, assert_same_buffer, check_valid
 from goal_line import GOAL_SPACE, goal_envs
 from gymnasium import spaces
 from own_prioritization import Storable
+from stable_baselines3.common.buffers import ReplayBuffer
 
 from examples.custom_priorities import RarelyReplayed
 from sb3_per import (
@@ -238,6 +239,9 @@ def test_transitions_are_loaded_as_they_were_stored(size, path):
 
     assert np.array_equal(other.rewards[:3], buffer.rewards[:3])
     assert other.rewards.max() > 0
+    sb3s = fill(ReplayBuffer(4, BOX, TWO_ACTIONS, "cpu"), 3)
+    other._refill_from(sb3s)
+    assert np.allclose(other.rewards[:3], sb3s.rewards[:3] / 10)
 
 
 def test_truncated_episode_ends_in_a_buffer_of_another_size(path):
