@@ -125,6 +125,12 @@ def test_rows_of_three_seeds_are_those_of_the_page(name):
         assert " ".join(" | ".join(listed).split()) in page(PAGES[name])
 
 
+def test_equal_time_of_rainbow_on_minigrid_is_that_of_the_page():
+    (row,) = (row for row in verdicts.ROWS if row.suites == ("minigrid_parts",))
+    over_all = dict(verdicts.chances(row, RESULTS))[verdicts.ALL]
+    assert re.search(rf"\| Rainbow \|[^R]* \| {over_all.equal_time.value:.2f} \|", page("minigrid"))
+
+
 def test_games_with_16_environments_are_those_of_the_page():
     suite, text = results_of("minatar_16_envs").suite, page("minatar")
     rows = rows_of("minatar_16_envs").set_index(["environment", "variant"])
