@@ -43,10 +43,10 @@ SelfPrioritized = TypeVar("SelfPrioritized", bound="PrioritizedAlgorithm")
 
 # Options that belong in ``replay_buffer_kwargs``.
 _OF_BUFFERS = {n: n for n in ReplayBufferKwargs.__annotations__ if n not in ("n_steps", "gamma")}
-# Names that Stable-Baselines 2 had for them.
-SB2_SWITCH = "prioritized_replay"
+# Names that Stable-Baselines 2 had for them, and for the switch that ours do not need.
 _OF_BUFFERS |= {f"prioritized_replay_{name}": name for name in ("alpha", "eps")}
 _OF_BUFFERS |= {f"prioritized_replay_beta{part}": "beta" for part in ("0", "_iters")}
+_SB2_SWITCH = "prioritized_replay"
 
 
 class PrioritizedAlgorithm(OffPolicyAlgorithm):
@@ -73,7 +73,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
     # Options that are no arguments of the constructor, and where they belong.
     _misplaced: ClassVar[Mapping[str, str]] = {
         name: f"replay_buffer_kwargs=dict({option}=...)" for name, option in _OF_BUFFERS.items()
-    } | {SB2_SWITCH: "nothing, since replay is always prioritized"}
+    } | {_SB2_SWITCH: "nothing, since replay is always prioritized"}
     # The metrics of gradient steps that are logged as ``train/<name>``.
     logged_metrics: ClassVar[tuple[str, ...]] = LOGGED
     replay_buffer: PrioritizedReplayBuffer
@@ -436,6 +436,6 @@ def refuse_misspelled(algorithm: type[Any], arguments: Mapping[str, Any]) -> Non
     for name in arguments.keys() - taken.keys():
         for nearest in difflib.get_close_matches(name, [*taken, *algorithm._misplaced], n=1):
             hint = f"did you mean {algorithm._misplaced.get(nearest, repr(nearest))}?"
-            if nearest == SB2_SWITCH:
+            if nearest == _SB2_SWITCH:
                 hint = f"pass {algorithm._misplaced[nearest]}"
             raise ValueError(f"{algorithm.__name__} has no argument {name!r}: {hint}")

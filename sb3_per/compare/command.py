@@ -27,10 +27,10 @@ def main() -> None:
     try:
         arguments.command(arguments)
     except ValidationError as error:
-        lines = (
-            ": ".join(filter(None, (".".join(map(str, e["loc"])), e["msg"].removeprefix(PREFIX))))
-            for e in error.errors()
-        )
+        lines = []
+        for found in error.errors():
+            place = ".".join(map(str, found["loc"]))  # empty for a rule of the whole suite
+            lines.append(f"{place}: {found['msg']}" if place else found["msg"].removeprefix(PREFIX))
         raise SystemExit("\n".join(["sb3-per compare: the suite is not valid", *lines])) from error
     except (ValueError, OSError, ImportError, yaml.YAMLError, gym.error.Error) as error:
         raise SystemExit(f"sb3-per compare: {error}") from error
