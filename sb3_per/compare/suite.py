@@ -248,9 +248,22 @@ def sections_of(file: str) -> dict[str, dict[str, Any]]:
     return sections
 
 
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml has no types
+    """Read YAML in which no key may stand twice; PyYAML would take the last without a word."""
+
+    def compose_mapping_node(self, anchor: Any) -> Any:
+        node = super().compose_mapping_node(anchor)
+        keys = [key.value for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                line = node.start_mark.line + 1
+                raise ValueError(f"{key} stands twice in the mapping that line {line} begins")
+        return node
+
+
 def load(path: Path) -> Suite:
     """Read a suite from a YAML file; the file's name is the default of its name."""
-    values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    values = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     return Suite.model_validate({"name": path.stem, **values})
 
 

@@ -116,6 +116,15 @@ def test_saved_suite_is_the_same_without_rl_zoo(tmp_path, monkeypatch):
     assert load(file) == before
 
 
+def test_no_name_may_stand_twice(tmp_path):
+    file = tmp_path / "suite.yml"
+    variant = "  per: {algorithm: per_dqn}\n"
+    file.write_text(as_yaml(suite()).replace("variants:\n", f"variants:\n{variant * 2}"))
+
+    with pytest.raises(ValueError, match="per stands twice"):
+        load(file)
+
+
 SCALED = {"dqn": {"algorithm": "dqn", "scale": {"gamma": 0.5}}}
 BOTH = {name: values()["environments"][ENVIRONMENT] for name in ("A-v0", "B-v0")}
 
