@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Mapping
 from functools import partial
@@ -11,11 +12,13 @@ from typing import Any
 
 import numpy as np
 import yaml
+from rl_zoo3 import exp_manager
 from rl_zoo3 import train as rl_zoo_train
 from rl_zoo3.exp_manager import ExperimentManager
-from rl_zoo3.utils import get_latest_run_id
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import EvalCallback
+from stable_baselines3.common.logger import configure
+from stable_baselines3.common.utils import configure_logger
 from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_per.algorithms import ALGORITHMS
@@ -27,16 +30,18 @@ KEEP = 2  # checkpoints: each is as large as the buffer
 def train() -> None:
     """Run ``rl_zoo3.train`` with the arguments in ``sys.argv``, which may have ``--resume``."""
     parser = argparse.ArgumentParser(
-        usage=argparse.SUPPRESS, add_help=False, allow_abbrev=False, description="Our own option:"
+        usage=argparse.SUPPRESS, add_help=False, description="Our own option:"
     )
     resume = "continue the latest run (with this --seed, if given) from its newest checkpoint"
     parser.add_argument("--resume", action="store_true", help=resume)
     parser.add_argument("--seed", type=int, help=argparse.SUPPRESS)
     if {"-h", "--help"} & set(sys.argv):
         parser.print_help()
-    given = parser.parse_known_args(sys.argv[1:])[0]
-    if given.resume:
-        sys.argv.remove("--resume")
+    given, others = parser.parse_known_args(sys.argv[1:])
+    if given.seed is not None:
+        others += ["--seed", str(given.seed)]
+        given.seed = given.seed if given.seed >= 0 else None  # RL-Zoo then draws one
+    sys.argv[1:] = others
     manager = partial(Experiment, resume=given.resume, resume_seed=given.seed)
     setattr(rl_zoo_train, "ExperimentManager", manager)  # noqa: B010  # mypy forbids the other
     rl_zoo_train.train()
@@ -65,12 +70,11 @@ class Experiment(ExperimentManager):
     def _resume(self, seed: int | None) -> None:
         if self.algo not in ALGORITHMS:
             raise SystemExit(f"--resume is for {', '.join(ALGORITHMS)}, got {self.algo}")
-        latest = get_latest_run_id(self.log_path, self.env_name)
-        for number in range(latest, 0, -1):
-            folder = Path(self.log_path, f"{self.env_name}_{number}")
+        if self.optimize_hyperparameters:
+            rule = "a search goes on with the same --storage and --study-name"
+            raise SystemExit(f"--resume continues a run; {rule}")
+        for folder in self._runs():
             arguments = folder / self.env_name / "args.yml"
-            if not arguments.exists():
-                continue
             before = yaml.unsafe_load(arguments.read_text(encoding="utf-8"))
             if seed in (None, before["seed"]):
                 break
@@ -88,21 +92,41 @@ class Experiment(ExperimentManager):
             _require_equal({name: before[name]}, {name: getattr(self.args, name)})
         self.continue_training = True
 
+    def _runs(self) -> list[Path]:
+        """Return the folders of this environment's runs, the latest first."""
+        name = re.compile(rf"{re.escape(self.env_name)}_(\d+)(_[\da-f-]{{36}})?")  # --uuid
+        runs = []
+        for arguments in Path(self.log_path).glob(f"*/{self.env_name}/args.yml"):
+            folder = arguments.parents[1]
+            if found := name.fullmatch(folder.name):
+                runs.append((int(found[1]), arguments.stat().st_mtime, folder))
+        return [folder for *_, folder in sorted(runs, reverse=True)]
+
     def setup_experiment(self) -> tuple[BaseAlgorithm, dict[str, Any]] | None:
         """Prepare as RL-Zoo does; a search keeps the section's ``policy_kwargs``."""
         made = super().setup_experiment()
-        self._hyperparams = _Merging(self._hyperparams)
+        if self.algo in ALGORITHMS:
+            self._hyperparams = _Merging(self._hyperparams)
         return made
 
     def load_trial(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Return the hyperparameters of a trial, with the section's ``policy_kwargs``."""
+        """
+        Return the hyperparameters of a trial, with the section's ``policy_kwargs``.
+
+        ``-params`` replaces single ``policy_kwargs`` and ``replay_buffer_kwargs`` of the trial.
+        """
         found = super().load_trial(*args, **kwargs)
         if self.algo not in ALGORITHMS:
-            return found  # its policy_kwargs may hold classes, which have no text
+            return found
         self.trial_id = None  # so that the section is read without the trial
         section = super().read_hyperparameters()[0].get("policy_kwargs", {})
-        # A section has text or a dict, and RL-Zoo evaluates text.
-        return {**found, "policy_kwargs": f"{{**{section}, **{found.get('policy_kwargs', {})}}}"}
+        if isinstance(section, str):
+            section = eval(section, vars(exp_manager))  # noqa: S307  # as RL-Zoo does
+        found["policy_kwargs"] = {**section, **found.get("policy_kwargs", {})}
+        given = self.custom_hyperparams or {}
+        for name in given.keys() & {"policy_kwargs", "replay_buffer_kwargs"}:
+            given[name] = {**found[name], **given[name]}
+        return found
 
     def create_callbacks(self) -> None:
         """Create RL-Zoo's callbacks, and one for checkpoints."""
@@ -120,7 +144,9 @@ class Experiment(ExperimentManager):
         if self.checkpoint is not None:
             config = Path(self.params_path, "config.yml").read_text(encoding="utf-8")
             _require_equal(dict(yaml.unsafe_load(config)), found[1])
-        return found
+        # SB3 and RL-Zoo add entries to dicts, which must not reach config.yml.
+        used = {k: dict(v) if isinstance(v, dict) else v for k, v in found[0].items()}
+        return used, found[1]
 
     def create_envs(self, n_envs: int, eval_env: bool = False, no_log: bool = False) -> VecEnv:
         """Create environments; a resumed run writes logs of its own next to the earlier ones."""
@@ -141,6 +167,8 @@ class Experiment(ExperimentManager):
 
     def learn(self, model: BaseAlgorithm) -> None:
         """Train as RL-Zoo does; a resumed run makes the steps that are left."""
+        if self.tensorboard_log and self.algo in ALGORITHMS:
+            self._set_logger(model)
         if self.checkpoint is not None:
             for callback in self.callbacks:
                 callback.n_calls = model.num_timesteps // model.n_envs
@@ -151,6 +179,17 @@ class Experiment(ExperimentManager):
             learn = partial(model.learn, reset_num_timesteps=False)
             model = SimpleNamespace(learn=learn, env=model.env)  # type: ignore[assignment]  # all that RL-Zoo takes of it
         super().learn(model)
+
+    def _set_logger(self, model: BaseAlgorithm) -> None:
+        """Log to the run's own TensorBoard folder; SB3 would resume in the newest one."""
+        noted = Path(self.params_path, "tensorboard.txt")
+        if noted.exists():
+            formats = ["stdout", "tensorboard"] if model.verbose else ["tensorboard"]
+            logger = configure(noted.read_text(encoding="utf-8"), formats)
+        else:
+            logger = configure_logger(model.verbose, self.tensorboard_log, type(model).__name__)
+            noted.write_text(str(logger.dir), encoding="utf-8")
+        model.set_logger(logger)
 
 
 class _Merging(dict[str, Any]):
@@ -173,7 +212,8 @@ def _require_equal(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     changed = [
         f"{name} was {before.get(name)!r} and is {now.get(name)!r}"
         for name in {**before, **now}
-        if name != "n_timesteps" and before.get(name) != now.get(name)
+        # As text: callbacks and other objects of a file in Python have no equality.
+        if name != "n_timesteps" and yaml.dump(before.get(name)) != yaml.dump(now.get(name))
     ]
     if changed:
         raise SystemExit(f"--resume needs the run's hyperparameters: {'; '.join(changed)}")
@@ -193,9 +233,14 @@ def _end_logs(folder: Path, end: float) -> None:
         env = log.name.removesuffix(".monitor.csv")
         if not env.isdigit():
             continue
-        header, names, *episodes = log.read_text(encoding="utf-8").splitlines()
+        lines = log.read_text(encoding="utf-8").splitlines()
+        if len(lines) < 2:  # killed before it was written
+            continue
+        header, names, *episodes = lines
         start = json.loads(header.removeprefix("#"))["t_start"]
-        kept = [line for line in episodes if start + float(line.split(",")[2]) <= end]
+        cells = [line.split(",") for line in episodes]
+        ended = [float(cell[2]) if len(cell) > 2 and cell[2] else np.inf for cell in cells]
+        kept = [line for line, after in zip(episodes, ended, strict=True) if start + after <= end]
         log.write_text("\n".join([header, names, *kept, ""]), encoding="utf-8")
         part = len([*folder.glob(f"{env}.*monitor.csv")])
         log.rename(folder / f"{env}.part{part}.monitor.csv")

@@ -1,6 +1,7 @@
 """``python -m sb3_per``, as people type it, outside of the checkout."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -186,8 +187,9 @@ def lengths_in(folder, logs):
 
 @pytest.mark.filterwarnings("ignore")  # RL-Zoo's own
 def test_killed_training_is_resumed(tmp_path, monkeypatch, run_here, capsys):
-    run = ("-n", 2000, "--save-freq", 300, "--eval-freq", 350, "-f", "logs")
-    options = ("-params", "normalize:True", "n_envs:2", "train_freq:4", "learning_starts:100")
+    run = ("-n", 2000, "--save-freq", 300, "--eval-freq", 350, "-f", "logs", "-tb", "tb")
+    normalize = "normalize:dict(norm_reward=False)"  # RL-Zoo adds gamma to it
+    options = ("-params", normalize, "n_envs:2", "train_freq:4", "learning_starts:100")
     command = ("train", *TRAINED, *run, "--seed", 3, *options)
     folder = tmp_path / RUN
     with start(tmp_path, *command) as killed:
@@ -196,10 +198,16 @@ def test_killed_training_is_resumed(tmp_path, monkeypatch, run_here, capsys):
     resumed_from = int(latest_checkpoint(folder).name.split("_")[2])
     with (folder / "0.monitor.csv").open("a") as log:
         log.write("1.0,5000,1000000.0\n")  # an episode that ended after the checkpoint
+        log.write("-500.0,")  # as a full disk leaves it
+    shutil.copytree(folder, f"{folder}_backup")
+    other_log = tmp_path / "tb" / "CartPole-v1" / "PERDQN_2"  # of a run that began later
+    other_log.mkdir()
 
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit, match="no run of CartPole-v1 with seed 4 to resume in logs"):
-        run_here(*command, "--seed", 4, "--resume")
+        run_here(*command, "--see", 4, "--resume")  # RL-Zoo, too, knows it by this
+    with pytest.raises(SystemExit, match="a search goes on with the same --storage"):
+        run_here(*command, "--resume", "-optimize")
     with pytest.raises(SystemExit, match=r"gamma was 0\.99 and is 0\.5"):
         run_here(*command, "gamma:0.5", "--resume")
     with pytest.raises(SystemExit, match=r"env_kwargs was None and is .'sutton"):
@@ -210,7 +218,9 @@ def test_killed_training_is_resumed(tmp_path, monkeypatch, run_here, capsys):
     assert f"Resuming from {RUN}/rl_model_{resumed_from}_steps" in printed
     assert f"{resumed_from} steps are done, {2000 - resumed_from} are left" in printed
     assert 600 <= resumed_from < 2000
-    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+    assert {path.name for path in folder.parent.iterdir()} == {folder.name, f"{folder.name}_backup"}
+    assert [*other_log.iterdir()] == []
+    assert len([*other_log.with_name("PERDQN_1").iterdir()]) == 2  # before and after
     checkpoint = latest_checkpoint(folder)
     env = VecNormalize(make_vec_env("CartPole-v1", 2))
     model = load_checkpoint(checkpoint, env)
@@ -226,6 +236,19 @@ def test_killed_training_is_resumed(tmp_path, monkeypatch, run_here, capsys):
     assert episodes["l"].sum() <= 2000
     assert len([*folder.glob("*.ckpt")]) == 2
     assert len([*folder.glob("rl_model_*.zip")]) == 6  # RL-Zoo's, for `enjoy`
+
+
+@pytest.mark.filterwarnings("ignore")  # RL-Zoo's own
+def test_any_run_is_resumed_by_the_command_that_began_it(tmp_path, monkeypatch, run_here, capsys):
+    monkeypatch.chdir(tmp_path)
+    run = ("train", "--algo", "per_sac", "--env", "Pendulum-v1", "--save-freq", 50, "--uuid")
+    options = ("--eval-freq", -1, "-params", "policy_kwargs:dict(net_arch=[8])", "buffer_size:200")
+
+    run_here(*run, *options, "-n", 100)  # SAC adds an entry to its policy_kwargs
+    run_here(*run, *options, "-n", 200, "--seed", -1, "--resume")
+
+    assert "100 steps are done, 100 are left" in capsys.readouterr().out
+    assert len([*Path("logs", "per_sac").iterdir()]) == 1
 
 
 def test_best_policy_of_before_stays_until_a_better_one(tmp_path):

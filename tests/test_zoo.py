@@ -362,6 +362,35 @@ def test_search_keeps_the_policy_of_each_file(name, tmp_path, monkeypatch):
     model.env.close()
 
 
+@pytest.mark.filterwarnings("ignore")  # RL-Zoo's and Optuna's own
+def test_trial_is_trained_by_the_arguments_of_its_search(tmp_path, monkeypatch):
+    config = tmp_path / "settings.py"
+    section = "dict(n_timesteps=8, policy='MlpPolicy', policy_kwargs=dict(activation_fn=nn.ELU))"
+    config.write_text(f"from torch import nn\nhyperparams = {{'CartPole-v1': {section}}}\n")
+    given = {"policy_kwargs": {"activation_fn": nn.Tanh}, "replay_buffer_kwargs": {}}
+    trained = []
+    monkeypatch.setitem(
+        exp_manager.ALGOS, "per_dqn", lambda **kwargs: trained.append(kwargs) or PERDQN(**kwargs)
+    )
+    storage = {"storage": f"{tmp_path}/trials.log", "study_name": "one"}
+    search = {"optimize_hyperparameters": True, "n_trials": 2, "no_optim_plots": True}
+
+    for options in ({**search, "n_eval_episodes": 1}, {"trial_id": 1}, {"trial_id": 1}):
+        asked = {"buffer_size": 1000} | ({} if len(trained) == 3 else copy.deepcopy(given))
+        options |= {"config": str(config), "kind": Experiment, "hyperparams": asked, **storage}
+        manager = experiment(tmp_path, "CartPole-v1", **options)
+        manager.setup_experiment()
+        if manager.optimize_hyperparameters:
+            manager.hyperparameters_optimization()
+
+    searched, again, without = (kwargs["policy_kwargs"] for kwargs in trained[1:])
+    assert searched["activation_fn"] == nn.Tanh
+    assert searched == again == {**without, "activation_fn": nn.Tanh}
+    assert without["activation_fn"] == nn.ELU
+    options = [kwargs["replay_buffer_kwargs"] for kwargs in trained[1:]]
+    assert options[0] == options[1] == options[2] != {}
+
+
 def test_rainbows_search_chooses_its_support(study):
     seen = {tuple(search(study, "rainbow", {})[1]["policy_kwargs"]) for _ in range(3)}
     arguments, _ = search(study, "rainbow", {})
@@ -374,7 +403,10 @@ def test_rainbows_search_chooses_its_support(study):
 def test_trials_of_other_algorithms_stay_as_they_are(monkeypatch):
     trial = {"policy_kwargs": {"activation_fn": nn.Tanh}}
     monkeypatch.setattr(ExperimentManager, "load_trial", lambda self: trial)
+    monkeypatch.setattr(ExperimentManager, "setup_experiment", lambda self: None)
     manager = Experiment.__new__(Experiment)
-    manager.algo = "ppo"
+    manager.algo, manager._hyperparams = "ppo", {}
 
+    manager.setup_experiment()
     assert manager.load_trial() is trial
+    assert type(manager._hyperparams) is dict
