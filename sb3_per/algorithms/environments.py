@@ -68,20 +68,11 @@ def require_matching_buffer(buffer: ReplayBuffer, model: OffPolicyAlgorithm) -> 
     """
     Check that a model can learn from the transitions of a buffer.
 
-    :raises ValueError: if spaces, number of environments or n-step returns differ.
+    :raises ValueError: if spaces or the number of environments differ.
     """
-    expected = {
-        "n_envs": model.n_envs,
-        "observation_space": model.observation_space,
-        "action_space": model.action_space,
-    }
-    if isinstance(buffer, PrioritizedReplayBuffer):
-        expected["n_steps"] = model.n_steps
-        if buffer.n_steps > 1:  # else gamma is not used
-            expected["gamma"] = model.gamma
-    for name, value in expected.items():
-        if getattr(buffer, name) != value:
-            got = getattr(buffer, name)
+    for name in ("n_envs", "observation_space", "action_space"):
+        value, got = getattr(model, name), getattr(buffer, name)
+        if got != value:
             raise ValueError(f"the buffer's {name} must equal the model's {value}, got {got}")
 
 

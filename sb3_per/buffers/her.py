@@ -21,6 +21,7 @@ from sb3_per.buffers.prioritized import (
     PrioritizedReplayBuffer,
     PrioritizedReplayBufferSamples,
 )
+from sb3_per.buffers.storage import STORAGE
 from sb3_per.options import ReplayBufferKwargs
 from sb3_per.prioritization.sampler import SampledBatch
 from sb3_per.prioritization.sum_tree import IntArray
@@ -60,6 +61,8 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
     :raises ValueError: for an option out of its range, and for environments without goals.
     """
 
+    stored_names = (*STORAGE, "infos", "ep_start", "ep_length", "_current_ep_start")
+
     def __init__(
         self,
         buffer_size: int,
@@ -84,8 +87,8 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
                 "n_steps must be 1 and optimize_memory_usage False with hindsight replay, got "
                 f"{options.get('n_steps', 1)} and {optimize_memory_usage}"
             )
-        if isinstance(goal_selection_strategy, str):
-            name, known = goal_selection_strategy.lower(), tuple(KEY_TO_GOAL_STRATEGY)
+        if not isinstance(goal_selection_strategy, GoalSelectionStrategy):
+            name, known = str(goal_selection_strategy).lower(), tuple(KEY_TO_GOAL_STRATEGY)
             require_one_of("goal_selection_strategy", name, known)
             goal_selection_strategy = KEY_TO_GOAL_STRATEGY[name]
         # Not HerReplayBuffer's constructor: it does not pass options on, and makes a dict for the

@@ -312,7 +312,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         return buffer
 
     def _refill_from(self, buffer: ReplayBuffer) -> None:
-        demonstrations = getattr(buffer, "demonstrations", None)
+        # A buffer of SB3 has none that could replace ours.
+        demonstrations = getattr(buffer, "demonstrations", self.demonstrations)
         if demonstrations is not None:
             self._require_demonstrable()
         super()._refill_from(buffer)
@@ -437,7 +438,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             return gather(self, slots)
         is_agents = slots < self.n_slots
         of_agent = gather(self, slots[is_agents])
-        self.demonstrations.device = self.device  # the host for a while, with CUDA graphs
+        for name in ("device", "n_steps", "gamma"):  # as they are now; with CUDA graphs, the host
+            setattr(self.demonstrations, name, getattr(self, name))
         of_demonstrations = gather(self.demonstrations, slots[~is_agents] - self.n_slots)
         places = np.argsort(~is_agents, kind="stable")  # of the joined rows: the agent's first
         order = None  # the agent's first, unless a subclass passes slots in another order

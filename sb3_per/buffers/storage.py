@@ -6,6 +6,7 @@ import math
 import os
 import pathlib
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -43,6 +44,8 @@ class SlotReplayBuffer(ReplayBuffer):
     frames: FrameStore | None  # None for whole observations
     # Makes the arrays of a batch's observations, where a GPU copies from; None for ``np.empty``.
     new_array: NewArray | None = None
+    # The attributes with rows that files keep.
+    stored_names: tuple[str, ...] = STORAGE
 
     def __init__(
         self,
@@ -165,7 +168,20 @@ class SlotReplayBuffer(ReplayBuffer):
         return self.pos if self.optimize_memory_usage and self.full else None
 
     def _state_dict(self) -> dict[str, Any]:
-        """Return everything that is stored: views of arrays, and values that JSON can hold."""
+        """
+        Return everything that is stored: views of arrays, and values that JSON can hold.
+
+        It warns of arrays with the buffer's rows that a subclass of the user's has added.
+        """
+        sizes = (self.buffer_size,), (self.n_slots,)
+        arrays = {n: v for n, v in vars(self).items() if isinstance(v, np.ndarray | th.Tensor)}
+        has_rows = {name for name, array in arrays.items() if array.shape[:1] in sizes}
+        if lost := sorted(has_rows.difference(self.stored_names)):
+            warnings.warn(
+                f"{', '.join(lost)} of {type(self).__name__} will not be in the file, which has "
+                "the library's arrays alone: store values of infos with info_keys",
+                stacklevel=4,
+            )
         state = {
             "fits": self._fits(),
             "buffer_size": self.buffer_size,
@@ -430,7 +446,8 @@ class SlotReplayBuffer(ReplayBuffer):
     def _tensor(self, array: Any) -> Any:
         """Return an array as a tensor, or a dict of arrays as a dict of tensors."""
         # Gathering has copied the rows already, so no copy as in SB3; as_tensor would be slower.
-        return map_arrays(th.from_numpy if self.device == CPU else self.to_torch, array)
+        is_plain = self.device == CPU and type(self).to_torch is ReplayBuffer.to_torch
+        return map_arrays(th.from_numpy if is_plain else self.to_torch, array)
 
 
 def file_array(folder: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:

@@ -210,6 +210,27 @@ def test_demonstrations_follow_the_device_of_the_buffer():
     assert batch.rewards.device.type == batch.observations.device.type == "meta"
 
 
+@pytest.mark.parametrize(("n_steps", "discounts"), [(1, None), (2, {0.25})])
+def test_demonstrations_follow_the_returns_of_the_buffer(n_steps, discounts):
+    buffer = fill(make(n_steps=3), 6)
+    buffer.add_demonstrations(demonstrations(9))
+    buffer.n_steps, buffer.gamma = n_steps, 0.5
+
+    of_demonstrations = buffer.demonstrations.n_slots - 2  # with two steps to come
+    slots = np.concatenate([np.arange(4), buffer.n_slots + np.arange(of_demonstrations)])
+    found = buffer._get_samples(slots).discounts
+    assert (None if found is None else {*found[:, 0].tolist()}) == discounts
+
+
+def test_buffer_of_sb3_replaces_no_demonstrations():
+    buffer = make(12)
+    buffer.add_demonstrations(demonstrations(9))
+
+    buffer._refill_from(sb3_buffer(12, 5))
+
+    assert (len(buffer), buffer.n_demonstrations) == (5, 9)
+
+
 def test_batch_has_demonstrations_alone_until_the_agent_plays():
     buffer = make()
     buffer.add_demonstrations(demonstrations(4))

@@ -259,6 +259,7 @@ def test_sample_without_a_whole_episode_is_refused():
         ("optimize_memory_usage", {"optimize_memory_usage": True}),
         ("n_sampled_goal", {"n_sampled_goal": -1}),
         ("goal_selection_strategy", {"goal_selection_strategy": "past"}),
+        ("goal_selection_strategy", {"goal_selection_strategy": None}),
         ("alpha", {"alpha": 2.0}),
     ],
 )

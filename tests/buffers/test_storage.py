@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch as th
 from builders import BOX, DICT, IMAGE, TWO_ACTIONS, fill
 from checks import assert_same_batch
 from gymnasium import Env, spaces
@@ -113,6 +114,17 @@ def test_tensors_do_not_share_memory_with_the_storage():
     assert [
         getattr(buffer, name).max() for name in ("observations", "actions", "rewards", "dones")
     ] == [*(15, 1, 15, 0)]
+
+
+class Doubles(PrioritizedReplayBuffer):
+    def to_torch(self, array, copy=True):
+        return super().to_torch(array, copy).double()
+
+
+def test_to_torch_of_a_subclass_is_called():
+    batch = make(3, kind=Doubles).sample(2)
+
+    assert batch.observations.dtype == batch.weights.dtype == th.float64
 
 
 def test_add_accepts_array_time_limit_flag():
