@@ -35,7 +35,7 @@ def save_checkpoint(model: PrioritizedAlgorithm, path: str | os.PathLike[str]) -
     :param model: A prioritized algorithm, between two rollouts or outside of ``learn``.
     :param path: The file, with its suffix.
     :raises ValueError: for an algorithm of SB3, for a buffer that ``save_buffer`` cannot store, and
-        for a buffer that no longer fits the model (its gamma was changed, for example).
+        for one with other spaces or another number of environments than the model's.
     """
     write_archive(path, "checkpoint", _contents_of(model))
 

@@ -38,11 +38,12 @@ def train() -> None:
     if {"-h", "--help"} & set(sys.argv):
         parser.print_help()
     given, others = parser.parse_known_args(sys.argv[1:])
-    if given.seed is not None:
-        others += ["--seed", str(given.seed)]
-        given.seed = given.seed if given.seed >= 0 else None  # RL-Zoo then draws one
+    seed = given.seed
+    if seed is not None:
+        others += ["--seed", str(seed)]  # RL-Zoo needs it, too
+        seed = None if seed < 0 else seed  # then RL-Zoo draws one
     sys.argv[1:] = others
-    manager = partial(Experiment, resume=given.resume, resume_seed=given.seed)
+    manager = partial(Experiment, resume=given.resume, resume_seed=seed)
     setattr(rl_zoo_train, "ExperimentManager", manager)  # noqa: B010  # mypy forbids the other
     rl_zoo_train.train()
 
@@ -119,13 +120,14 @@ class Experiment(ExperimentManager):
         if self.algo not in ALGORITHMS:
             return found
         self.trial_id = None  # so that the section is read without the trial
-        section = super().read_hyperparameters()[0].get("policy_kwargs", {})
-        if isinstance(section, str):
-            section = eval(section, vars(exp_manager))  # noqa: S307  # as RL-Zoo does
-        found["policy_kwargs"] = {**section, **found.get("policy_kwargs", {})}
+        section = super().read_hyperparameters()[0].get("policy_kwargs")
+        found["policy_kwargs"] = {**_evaluated(section), **found.get("policy_kwargs", {})}
         given = self.custom_hyperparams or {}
-        for name in given.keys() & {"policy_kwargs", "replay_buffer_kwargs"}:
-            given[name] = {**found[name], **given[name]}
+        merged = {
+            name: {**found[name], **_evaluated(given[name])}
+            for name in given.keys() & {"policy_kwargs", "replay_buffer_kwargs"}
+        }
+        self.custom_hyperparams = {**given, **merged}
         return found
 
     def create_callbacks(self) -> None:
@@ -182,12 +184,14 @@ class Experiment(ExperimentManager):
 
     def _set_logger(self, model: BaseAlgorithm) -> None:
         """Log to the run's own TensorBoard folder; SB3 would resume in the newest one."""
+        logs = Path(self.tensorboard_log or "").resolve()
         noted = Path(self.params_path, "tensorboard.txt")
-        if noted.exists():
+        folder = noted.read_text(encoding="utf-8") if noted.exists() else ""
+        if Path(folder).parent == logs:
             formats = ["stdout", "tensorboard"] if model.verbose else ["tensorboard"]
-            logger = configure(noted.read_text(encoding="utf-8"), formats)
+            logger = configure(folder, formats)
         else:
-            logger = configure_logger(model.verbose, self.tensorboard_log, type(model).__name__)
+            logger = configure_logger(model.verbose, str(logs), type(model).__name__)
             noted.write_text(str(logger.dir), encoding="utf-8")
         model.set_logger(logger)
 
@@ -203,17 +207,24 @@ class _Merging(dict[str, Any]):
         super().update({**other, "policy_kwargs": {**both[0], **both[1]}})
 
 
+def _evaluated(options: Any) -> dict[str, Any]:
+    """Return options that may be text, which RL-Zoo evaluates, or None."""
+    text = isinstance(options, str)
+    return eval(options, vars(exp_manager)) if text else options or {}  # noqa: S307  # as RL-Zoo
+
+
 def _require_equal(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """
     Refuse to resume a run with other hyperparameters than before.
 
     :raises SystemExit: with their names and values.
     """
+    pairs = {name: (before.get(name), now.get(name)) for name in {**before, **now}}
     changed = [
-        f"{name} was {before.get(name)!r} and is {now.get(name)!r}"
-        for name in {**before, **now}
-        # As text: callbacks and other objects of a file in Python have no equality.
-        if name != "n_timesteps" and yaml.dump(before.get(name)) != yaml.dump(now.get(name))
+        f"{name} was {old!r} and is {new!r}"
+        for name, (old, new) in pairs.items()
+        # Callbacks and other objects of a file in Python are equal as text only.
+        if name != "n_timesteps" and old != new and yaml.dump(old) != yaml.dump(new)
     ]
     if changed:
         raise SystemExit(f"--resume needs the run's hyperparameters: {'; '.join(changed)}")
@@ -233,14 +244,12 @@ def _end_logs(folder: Path, end: float) -> None:
         env = log.name.removesuffix(".monitor.csv")
         if not env.isdigit():
             continue
-        lines = log.read_text(encoding="utf-8").splitlines()
+        lines = log.read_text(encoding="utf-8").rpartition("\n")[0].splitlines()  # if one was cut
         if len(lines) < 2:  # killed before it was written
             continue
         header, names, *episodes = lines
         start = json.loads(header.removeprefix("#"))["t_start"]
-        cells = [line.split(",") for line in episodes]
-        ended = [float(cell[2]) if len(cell) > 2 and cell[2] else np.inf for cell in cells]
-        kept = [line for line, after in zip(episodes, ended, strict=True) if start + after <= end]
+        kept = [line for line in episodes if start + float(line.split(",")[2]) <= end]
         log.write_text("\n".join([header, names, *kept, ""]), encoding="utf-8")
         part = len([*folder.glob(f"{env}.*monitor.csv")])
         log.rename(folder / f"{env}.part{part}.monitor.csv")

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 import numpy as np
@@ -179,6 +180,13 @@ def test_best_model_continues_with_options_of_the_command_line(
     assert kept["replay_buffer_kwargs"] == {"beta": 0.7}
 
 
+class Slow:
+    """An object of a user's file in Python, such as a callback."""
+
+    def __init__(self, seconds):
+        self.seconds = seconds
+
+
 def lengths_in(folder, logs):
     """Return the lengths of the episodes in some logs of ``Monitor``, sorted."""
     texts = [path.read_text() for path in folder.glob(f"{logs}.monitor.csv")]
@@ -249,6 +257,29 @@ def test_any_run_is_resumed_by_the_command_that_began_it(tmp_path, monkeypatch, 
 
     assert "100 steps are done, 100 are left" in capsys.readouterr().out
     assert len([*Path("logs", "per_sac").iterdir()]) == 1
+
+
+def test_latest_run_has_the_highest_number(tmp_path):
+    manager = experiment.Experiment.__new__(experiment.Experiment)
+    manager.env_name, manager.log_path = "CartPole-v1", str(tmp_path)
+    with_uuid = f"2_{uuid.uuid4()}"
+    for age, name in enumerate(["2", with_uuid, "10", "3_backup", "1"]):
+        arguments = tmp_path / f"CartPole-v1_{name}" / "CartPole-v1" / "args.yml"
+        arguments.parent.mkdir(parents=True)
+        arguments.touch()
+        os.utime(arguments, (age, age))
+
+    found = [folder.name.removeprefix("CartPole-v1_") for folder in manager._runs()]
+
+    assert found == ["10", with_uuid, "2", "1"]
+
+
+def test_objects_of_a_file_in_python_are_compared_by_their_contents():
+    before = {"callback": Slow(1.0), "alpha": 1}
+    experiment._require_equal(before, {"callback": Slow(1.0), "alpha": 1.0})
+
+    with pytest.raises(SystemExit, match="callback was"):
+        experiment._require_equal(before, {**before, "callback": Slow(2.0)})
 
 
 def test_best_policy_of_before_stays_until_a_better_one(tmp_path):

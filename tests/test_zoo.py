@@ -367,7 +367,7 @@ def test_trial_is_trained_by_the_arguments_of_its_search(tmp_path, monkeypatch):
     config = tmp_path / "settings.py"
     section = "dict(n_timesteps=8, policy='MlpPolicy', policy_kwargs=dict(activation_fn=nn.ELU))"
     config.write_text(f"from torch import nn\nhyperparams = {{'CartPole-v1': {section}}}\n")
-    given = {"policy_kwargs": {"activation_fn": nn.Tanh}, "replay_buffer_kwargs": {}}
+    given = {"policy_kwargs": "dict(activation_fn=nn.Tanh)", "replay_buffer_kwargs": {}}
     trained = []
     monkeypatch.setitem(
         exp_manager.ALGOS, "per_dqn", lambda **kwargs: trained.append(kwargs) or PERDQN(**kwargs)
@@ -379,16 +379,23 @@ def test_trial_is_trained_by_the_arguments_of_its_search(tmp_path, monkeypatch):
         asked = {"buffer_size": 1000} | ({} if len(trained) == 3 else copy.deepcopy(given))
         options |= {"config": str(config), "kind": Experiment, "hyperparams": asked, **storage}
         manager = experiment(tmp_path, "CartPole-v1", **options)
-        manager.setup_experiment()
-        if manager.optimize_hyperparameters:
+        made = manager.setup_experiment()
+        if made is None:
             manager.hyperparameters_optimization()
+        else:
+            made[0].env.close()
 
-    searched, again, without = (kwargs["policy_kwargs"] for kwargs in trained[1:])
-    assert searched["activation_fn"] == nn.Tanh
-    assert searched == again == {**without, "activation_fn": nn.Tanh}
-    assert without["activation_fn"] == nn.ELU
-    options = [kwargs["replay_buffer_kwargs"] for kwargs in trained[1:]]
-    assert options[0] == options[1] == options[2] != {}
+    of_run = {"env", "seed", "verbose", "device", "tensorboard_log"} | {
+        "learning_rate"
+    }  # a schedule
+    searched, again, without = (
+        {k: v for k, v in t.items() if k not in of_run} for t in trained[1:]
+    )
+    assert searched["policy_kwargs"]["activation_fn"] == nn.Tanh
+    assert searched == again
+    assert without.pop("policy_kwargs") == {**again.pop("policy_kwargs"), "activation_fn": nn.ELU}
+    assert without == again
+    assert again["replay_buffer_kwargs"] != {}
 
 
 def test_rainbows_search_chooses_its_support(study):

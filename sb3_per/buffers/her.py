@@ -61,7 +61,7 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
     :raises ValueError: for an option out of its range, and for environments without goals.
     """
 
-    stored_names = (*STORAGE, "infos", "ep_start", "ep_length", "_current_ep_start")
+    _known_arrays = (*STORAGE, "infos", "ep_start", "ep_length", "_current_ep_start")
 
     def __init__(
         self,

@@ -438,7 +438,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             return gather(self, slots)
         is_agents = slots < self.n_slots
         of_agent = gather(self, slots[is_agents])
-        for name in ("device", "n_steps", "gamma"):  # as they are now; with CUDA graphs, the host
+        # They may have been set since; with CUDA graphs, the device is the CPU for a while.
+        for name in ("device", "n_steps", "gamma"):
             setattr(self.demonstrations, name, getattr(self, name))
         of_demonstrations = gather(self.demonstrations, slots[~is_agents] - self.n_slots)
         places = np.argsort(~is_agents, kind="stable")  # of the joined rows: the agent's first

@@ -44,8 +44,7 @@ class SlotReplayBuffer(ReplayBuffer):
     frames: FrameStore | None  # None for whole observations
     # Makes the arrays of a batch's observations, where a GPU copies from; None for ``np.empty``.
     new_array: NewArray | None = None
-    # The attributes with rows that files keep.
-    stored_names: tuple[str, ...] = STORAGE
+    _known_arrays: tuple[str, ...] = STORAGE  # that have the buffer's rows
 
     def __init__(
         self,
@@ -168,20 +167,8 @@ class SlotReplayBuffer(ReplayBuffer):
         return self.pos if self.optimize_memory_usage and self.full else None
 
     def _state_dict(self) -> dict[str, Any]:
-        """
-        Return everything that is stored: views of arrays, and values that JSON can hold.
-
-        It warns of arrays with the buffer's rows that a subclass of the user's has added.
-        """
-        sizes = (self.buffer_size,), (self.n_slots,)
-        arrays = {n: v for n, v in vars(self).items() if isinstance(v, np.ndarray | th.Tensor)}
-        has_rows = {name for name, array in arrays.items() if array.shape[:1] in sizes}
-        if lost := sorted(has_rows.difference(self.stored_names)):
-            warnings.warn(
-                f"{', '.join(lost)} of {type(self).__name__} will not be in the file, which has "
-                "the library's arrays alone: store values of infos with info_keys",
-                stacklevel=4,
-            )
+        """Return everything that is stored: views of arrays, and values that JSON can hold."""
+        self._warn_of_unsaved_arrays()
         state = {
             "fits": self._fits(),
             "buffer_size": self.buffer_size,
@@ -190,6 +177,18 @@ class SlotReplayBuffer(ReplayBuffer):
             "arrays": self._views(),
         }
         return state if self.frames is None else {**state, "frames": self.frames.state_dict()}
+
+    def _warn_of_unsaved_arrays(self) -> None:
+        """Warn of arrays with the buffer's rows that a subclass of the user's has added."""
+        n_rows = (self.buffer_size,), (self.n_slots,)
+        arrays = {n: v for n, v in vars(self).items() if isinstance(v, np.ndarray | th.Tensor)}
+        with_rows = {name for name, array in arrays.items() if array.shape[:1] in n_rows}
+        if lost := sorted(with_rows.difference(self._known_arrays)):
+            warnings.warn(
+                f"{', '.join(lost)} of {type(self).__name__} will not be saved: files hold only "
+                "the library's arrays (info_keys stores values of infos)",
+                stacklevel=5,
+            )
 
     def _fits(self) -> dict[str, Any]:
         """Return what two buffers must have in common to hold the same transitions."""

@@ -248,22 +248,22 @@ def sections_of(file: str) -> dict[str, dict[str, Any]]:
     return sections
 
 
-class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml has no types
-    """Read YAML in which no key may stand twice; PyYAML would take the last without a word."""
+class _UniqueKeyLoader(yaml.SafeLoader):  # type: ignore[misc]  # yaml has no types
+    """Refuse duplicate keys; PyYAML silently takes the last one."""
 
     def compose_mapping_node(self, anchor: Any) -> Any:
         node = super().compose_mapping_node(anchor)
-        keys = [key.value for key, _ in node.value]
+        keys = [key.value for key, _ in node.value if not key.tag.endswith(":merge")]
         for key in keys:
             if keys.count(key) > 1:
                 line = node.start_mark.line + 1
-                raise ValueError(f"{key} stands twice in the mapping that line {line} begins")
+                raise ValueError(f"duplicate key {key} in the mapping at line {line}")
         return node
 
 
 def load(path: Path) -> Suite:
     """Read a suite from a YAML file; the file's name is the default of its name."""
-    values = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+    values = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeyLoader)
     return Suite.model_validate({"name": path.stem, **values})
 
 

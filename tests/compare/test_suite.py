@@ -116,12 +116,12 @@ def test_saved_suite_is_the_same_without_rl_zoo(tmp_path, monkeypatch):
     assert load(file) == before
 
 
-def test_no_name_may_stand_twice(tmp_path):
+def test_duplicate_keys_are_refused(tmp_path):
     file = tmp_path / "suite.yml"
     variant = "  per: {algorithm: per_dqn}\n"
     file.write_text(as_yaml(suite()).replace("variants:\n", f"variants:\n{variant * 2}"))
 
-    with pytest.raises(ValueError, match="per stands twice"):
+    with pytest.raises(ValueError, match="duplicate key per in the mapping at line"):
         load(file)
 
 

@@ -236,7 +236,7 @@ class WithBonus(PrioritizedReplayBuffer):
 
 
 def test_arrays_of_a_subclass_that_the_file_lacks_are_named(path):
-    with pytest.warns(UserWarning, match="bonus of WithBonus will not be in the file"):
+    with pytest.warns(UserWarning, match="bonus of WithBonus will not be saved"):
         save_buffer(WithBonus(4, BOX, TWO_ACTIONS, "cpu"), path)
 
 
