@@ -168,9 +168,14 @@ class Experiment(ExperimentManager):
         return load_checkpoint(self.checkpoint, env, self.device, ALGORITHMS[self.algo], **options)
 
     def learn(self, model: BaseAlgorithm) -> None:
-        """Train as RL-Zoo does; a resumed run makes the steps that are left."""
+        """
+        Train as RL-Zoo does; a resumed run makes the steps that are left.
+
+        After Ctrl-C, a checkpoint is written.
+        """
         if self.tensorboard_log and self.algo in ALGORITHMS:
             self._set_logger(model)
+        taken: Any = model
         if self.checkpoint is not None:
             for callback in self.callbacks:
                 callback.n_calls = model.num_timesteps // model.n_envs
@@ -179,8 +184,15 @@ class Experiment(ExperimentManager):
             self.n_timesteps -= model.num_timesteps
             print(f"{model.num_timesteps} steps are done, {max(self.n_timesteps, 0)} are left")  # noqa: T201  # as RL-Zoo speaks
             learn = partial(model.learn, reset_num_timesteps=False)
-            model = SimpleNamespace(learn=learn, env=model.env)  # type: ignore[assignment]  # all that RL-Zoo takes of it
-        super().learn(model)
+            taken = SimpleNamespace(learn=learn, env=model.env)  # all that RL-Zoo takes of it
+        n_before = model.num_timesteps
+        super().learn(taken)
+        if not 0 < model.num_timesteps - n_before < self.n_timesteps:
+            return
+        for callback in self.callbacks:
+            if isinstance(callback, CheckpointCallback):
+                callback.on_training_end()  # which RL-Zoo calls of the first callback alone
+                print(f"Stopped after {model.num_timesteps} steps: --resume continues")  # noqa: T201  # as RL-Zoo speaks
 
     def _set_logger(self, model: BaseAlgorithm) -> None:
         """Log to the run's own TensorBoard folder; SB3 would resume in the newest one."""

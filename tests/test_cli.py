@@ -16,7 +16,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.monitor import load_results
 from stable_baselines3.common.vec_env import VecNormalize
 
-from sb3_per import cli, experiment, latest_checkpoint, load_checkpoint, zoo
+from sb3_per import PERSAC, cli, experiment, latest_checkpoint, load_checkpoint, zoo
 
 TRAINED = ("--algo", "per_dqn", "--env", "CartPole-v1", "--device", "cpu")
 RUN = Path("logs", "per_dqn", "CartPole-v1_1")
@@ -180,6 +180,10 @@ def test_best_model_continues_with_options_of_the_command_line(
     assert kept["replay_buffer_kwargs"] == {"beta": 0.7}
 
 
+def press_ctrl_c(*_, **__):
+    raise KeyboardInterrupt
+
+
 class Slow:
     """An object of a user's file in Python, such as a callback."""
 
@@ -252,10 +256,14 @@ def test_any_run_is_resumed_by_the_command_that_began_it(tmp_path, monkeypatch, 
     run = ("train", "--algo", "per_sac", "--env", "Pendulum-v1", "--save-freq", 50, "--uuid")
     options = ("--eval-freq", -1, "-params", "policy_kwargs:dict(net_arch=[8])", "buffer_size:200")
 
-    run_here(*run, *options, "-n", 100)  # SAC adds an entry to its policy_kwargs
+    with monkeypatch.context() as patch:
+        patch.setattr(PERSAC, "train", press_ctrl_c)
+        run_here(*run, *options, "-n", 200)  # SAC adds an entry to its policy_kwargs
     run_here(*run, *options, "-n", 200, "--seed", -1, "--resume")
 
-    assert "100 steps are done, 100 are left" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "Stopped after 101 steps: --resume continues" in printed
+    assert "101 steps are done, 99 are left" in printed
     assert len([*Path("logs", "per_sac").iterdir()]) == 1
 
 

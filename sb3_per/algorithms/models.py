@@ -87,8 +87,9 @@ def arguments_to_load(
     :raises ValueError: for a model whose policy is another algorithm's.
     """
     # SB3 reads the file again in its `load`: it has no function for the fields alone.
-    data, *_ = load_from_zip_file(path, custom_objects=given["custom_objects"], device="cpu")
-    fields = data or {}
+    fields, *_ = load_from_zip_file(path, custom_objects=given["custom_objects"], device="cpu")
+    if fields is None:
+        raise ValueError(f"{path} must be a saved model (load_checkpoint reads checkpoints)")
     if not fields.keys() & {STORED, "replay_buffer_class"}:
         return given, {}  # a model of PPO, for example, which `require_matching_policy` refuses
     options, lost = _readable(fields.get(STORED, {}))

@@ -146,6 +146,9 @@ class Suite(Section):
         if unknown:
             known = ", ".join(self.variants)
             raise ValueError(f"there is no variant {', '.join(unknown)}: the variants are {known}")
+        labels = [self.label(name) for name in self.variants]
+        if len({*labels}) < len(labels):
+            raise ValueError(f"labels of variants must be different, got {', '.join(labels)}")
         unscaled = [name for name, env in self.environments.items() if env.score is None]
         if unscaled and len(self.environments) > 1:
             raise ValueError(f"several environments need a score: {', '.join(unscaled)} has none")
@@ -156,6 +159,10 @@ class Suite(Section):
         for environment in self.environments.values():
             for variant in self.variants.values():
                 values = hyperparameters(environment, variant)
+                for name, value in values.items():
+                    if isinstance(value, str) and re.fullmatch(r"[-+]?\d+e[-+]?\d+", value):
+                        number = value.replace("e", ".0e")
+                        raise ValueError(f"{name}: {value} is text in YAML, write {number}")
                 if "env_kwargs" in values:  # RL-Zoo does not pass them to the evaluations
                     raise ValueError("env_kwargs belong to the environment, not to hyperparameters")
                 every, n_envs = environment.evaluation.every, values.get("n_envs", 1)
@@ -291,6 +298,8 @@ def from_options(
     if steps % N_EVALUATIONS:
         raise ValueError(f"--steps must be a multiple of {N_EVALUATIONS}, got {steps}")
     variants = dict(map(_variant, algorithms))
+    if len(variants) < len(algorithms):
+        raise ValueError(f"--algos must be different, got {' '.join(algorithms)}")
     baseline = next(iter(variants))
     env = gym.make(environment)
     env.close()

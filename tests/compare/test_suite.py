@@ -125,6 +125,7 @@ def test_duplicate_keys_are_refused(tmp_path):
         load(file)
 
 
+ALIKE = {name: {"algorithm": "dqn", "label": "A"} for name in ("dqn", "per")}
 SCALED = {"dqn": {"algorithm": "dqn", "scale": {"gamma": 0.5}}}
 BOTH = {name: values()["environments"][ENVIRONMENT] for name in ("A-v0", "B-v0")}
 
@@ -137,6 +138,8 @@ BOTH = {name: values()["environments"][ENVIRONMENT] for name in ("A-v0", "B-v0")
         (values(contrasts={"x": {"variant": "per", "over": "dnq"}}), "there is no variant dnq"),
         (values(variants={"../dqn": {"algorithm": "dqn"}}), "should match pattern"),
         (values(variants=SCALED), "scale needs a number"),
+        (values(variants=ALIKE), "labels of variants must be different, got A, A"),
+        (of_environment(hyperparameters={"learning_rate": "1e-3"}), "in YAML, write 1.0e-3"),
         (values(environments=BOTH), "several environments need a score"),
         (of_environment(steps=100), "evaluation.every must divide steps"),
         (of_environment(score={"random": 1.0, "solved": 1.0}), "solved must be above random"),
@@ -211,6 +214,11 @@ def test_from_options_names_the_section_that_it_takes(environment, algorithms, s
     assert made.about.startswith(f"Hyperparameters: the section {section}")
     (shared,) = made.environments.values()
     assert shared.hyperparameters.get("learning_starts", 0) <= 100
+
+
+def test_algorithms_must_be_different():
+    with pytest.raises(ValueError, match="must be different, got dqn per_dqn dqn"):
+        from_options(ENVIRONMENT, ["dqn", "per_dqn", "dqn"], 100, 1)
 
 
 def test_from_options_chooses_a_policy_without_rl_zoos_settings():
