@@ -160,8 +160,8 @@ class Suite(Section):
             for variant in self.variants.values():
                 values = hyperparameters(environment, variant)
                 for name, value in values.items():
-                    if isinstance(value, str) and re.fullmatch(r"[-+]?\d+e[-+]?\d+", value):
-                        number = value.replace("e", ".0e")
+                    if isinstance(value, str) and re.fullmatch(r"[\d.+-]+e[+-]?\d+", value):
+                        number = yaml.safe_dump(float(value)).split()[0]
                         raise ValueError(f"{name}: {value} is text in YAML, write {number}")
                 if "env_kwargs" in values:  # RL-Zoo does not pass them to the evaluations
                     raise ValueError("env_kwargs belong to the environment, not to hyperparameters")
