@@ -175,15 +175,20 @@ def converter_of(base: str) -> Converter:
             of_buffer["beta"] = [first, first + rise * (1 - first)]
         if others.get("noise_type", "") is None:  # RL-Zoo would pass both to the algorithm
             del others["noise_type"], others["noise_std"]
-        parts: dict[str, Any] = {}
-        if "v_max" in others:  # Rainbow's
-            v_max = others.pop("v_max")
-            parts = {"noisy": others.pop("noisy"), "v_min": -v_max, "v_max": v_max}
+        parts = _pop_parts(others) if "v_max" in others else {}
         converted = convert_base(others)
         converted["policy_kwargs"] = {**converted["policy_kwargs"], **parts}
         return {**converted, "replay_buffer_kwargs": of_buffer}
 
     return convert
+
+
+def _pop_parts(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Return Rainbow's ``policy_kwargs``, and take them out of the parameters of a trial."""
+    noisy, v_max = parameters.pop("noisy"), parameters.pop("v_max")
+    if noisy:  # its noise explores instead of epsilon
+        del parameters["exploration_fraction"], parameters["exploration_final_eps"]
+    return {"noisy": noisy, "v_min": -v_max, "v_max": v_max}
 
 
 def _suggest_options(trial: "optuna.Trial", algorithm: str, fixed: dict[str, Any]) -> None:

@@ -399,11 +399,15 @@ def test_trial_is_trained_by_the_arguments_of_its_search(tmp_path, monkeypatch):
 
 
 def test_rainbows_search_chooses_its_support(study):
-    seen = {tuple(search(study, "rainbow", {})[1]["policy_kwargs"]) for _ in range(3)}
+    found = [search(study, "rainbow", {})[1] for _ in range(8)]
+    both = [(stored, stored["policy_kwargs"]) for stored in found]
+    seen = {tuple(policy) for _, policy in both}
     arguments, _ = search(study, "rainbow", {})
     policy = arguments["policy_kwargs"]
 
     assert seen == {("net_arch", "noisy", "v_min", "v_max")}
+    explores = {("exploration_final_eps" in found, policy["noisy"]) for found, policy in both}
+    assert explores == {(True, False), (False, True)}
     assert -policy["v_min"] == policy["v_max"] >= 1
 
 

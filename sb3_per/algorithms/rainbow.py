@@ -146,11 +146,15 @@ class Rainbow(PERDQN):
             )
 
     def _set_epsilon(self) -> None:
-        """Use what the user has set; by default, 0 with noisy layers, and SB3's values without."""
+        """
+        Use what the user has set; by default, 0 with noisy layers, and SB3's values without.
+
+        If only a final value above 0 is set, epsilon falls to it from 1, as in SB3.
+        """
         is_noisy = self.policy.parts.noisy
         defaults = {
             "exploration_fraction": 0.1,
-            "exploration_initial_eps": 0.0 if is_noisy else 1.0,
+            "exploration_initial_eps": 0.0 if is_noisy and not self.exploration_final_eps else 1.0,
             "exploration_final_eps": 0.0 if is_noisy else 0.05,
         }
         for name, default in defaults.items():

@@ -105,8 +105,7 @@ def transitions_of(source: Any) -> Transitions:
         episodes = [_of_episode(episode) for episode in source.iterate_episodes()]
         if not episodes:
             raise ValueError("a Minari dataset must have at least one episode, got none")
-        found: Transitions = map_arrays(lambda *parts: np.concatenate(parts), *episodes)
-        return found
+        return _joined(*episodes)
     if isinstance(source, Mapping):
         if missing := [name for name in FIELDS if name not in source]:
             raise ValueError(f"demonstrations must have {', '.join(missing)}, got {[*source]}")
@@ -134,18 +133,28 @@ def _of_buffer(buffer: ReplayBuffer) -> Transitions:
         "infos": select(getattr(buffer, "info_arrays", {}), rows),
     }
     found: Transitions = map_arrays(_by_env, transitions)
+    demonstrations = getattr(buffer, "demonstrations", None)
+    return found if demonstrations is None else _joined(found, _of_buffer(demonstrations))
+
+
+def _joined(*parts: Transitions) -> Transitions:
+    found: Transitions = map_arrays(lambda *arrays: np.concatenate(arrays), *parts)
     return found
 
 
 def _of_episode(episode: Any) -> Transitions:
     observations = map_arrays(np.asarray, episode.observations)
+    terminations, truncations = map(np.asarray, (episode.terminations, episode.truncations))
+    is_cut = np.zeros(len(terminations), dtype=bool)
+    is_cut[-1:] = not (terminations[-1:] | truncations[-1:]).any()  # Minari demands no flag there
     return {
         "observations": select(observations, np.s_[:-1]),
         "actions": np.asarray(episode.actions),
         "rewards": np.asarray(episode.rewards),
         "next_observations": select(observations, np.s_[1:]),
-        "terminations": np.asarray(episode.terminations),
-        "truncations": np.asarray(episode.truncations),
+        "terminations": terminations,
+        "truncations": truncations,
+        "is_cut": is_cut,
     }
 
 

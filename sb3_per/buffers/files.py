@@ -160,6 +160,8 @@ def write_archive(path: Place, kind: str, contents: Mapping[str, Any]) -> None:
     partial = path.with_name(f".{path.name}.{uuid4().hex[:12]}.partial")
     try:
         _write(partial, "x", header, members)
+        with partial.open("r+b") as file:
+            os.fsync(file)  # a power cut could otherwise leave an empty file in the old one's place
         partial.replace(path)
     except BaseException:
         partial.unlink(missing_ok=True)

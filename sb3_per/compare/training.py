@@ -21,7 +21,7 @@ import torch as th
 import yaml
 from rl_zoo3 import ALGOS
 from rl_zoo3.exp_manager import ExperimentManager
-from stable_baselines3.common.callbacks import BaseCallback, CallbackList
+from stable_baselines3.common.callbacks import BaseCallback, CallbackList, EvalCallback
 from stable_baselines3.common.utils import set_random_seed
 
 from sb3_per import zoo
@@ -65,11 +65,14 @@ def _trained(run: Run, folder: Path, device: str) -> Result:
     set_random_seed(run.seed)
     model, _ = manager.setup_experiment()
     before, after = _Clock(manager.eval_freq), _Clock(manager.eval_freq)
-    manager.callbacks = [before, *manager.callbacks, after]
+    of_user = [call for call in manager.callbacks if not isinstance(call, EvalCallback)]
+    of_zoo = [call for call in manager.callbacks if isinstance(call, EvalCallback)]
+    evaluation: list[BaseCallback] = [before, *of_zoo, after]
+    n_evaluations = run.settings["steps"] // run.settings["evaluation"]["every"]
     budget = run.settings.get("budget")
     if budget is not None:
-        n_evaluations = run.settings["steps"] // run.settings["evaluation"]["every"]
-        manager.callbacks = [_Budget(budget, n_evaluations, manager.callbacks)]
+        evaluation = [_Budget(budget, n_evaluations, evaluation)]
+    manager.callbacks = [*of_user, *evaluation]
     start = _now()
     manager.learn(model)
     wall, cpu = _now() - start
@@ -77,7 +80,7 @@ def _trained(run: Run, folder: Path, device: str) -> Result:
         raise RuntimeError(
             f"nothing was learned in {model.num_timesteps} steps, all of them warm-up"
         )
-    if budget is None and model.num_timesteps < run.settings["steps"]:
+    if len(after.times) < n_evaluations:
         raise RuntimeError(f"the training ended after {model.num_timesteps} steps")
     manager.save_trained_model(model)
     evaluating = np.subtract(after.times, before.times).sum(axis=0)

@@ -369,6 +369,8 @@ class PlainValues(RainbowPolicy):
         ("MlpPolicy", {}, (0.0, 0.0)),
         ("MlpPolicy", {"exploration_initial_eps": 0.5}, (0.5, 0.0)),
         ("MlpPolicy", {"exploration_initial_eps": 1.0, "exploration_final_eps": 0.1}, (1.0, 0.1)),
+        ("MlpPolicy", {"exploration_final_eps": 0.1}, (1.0, 0.1)),
+        ("MlpPolicy", {"exploration_final_eps": 0.0, "exploration_fraction": 0.5}, (0.0, 0.0)),
         (PlainValues, {}, (1.0, 0.05)),
         (PlainValues, {"exploration_final_eps": 0.3}, (1.0, 0.3)),
     ],

@@ -23,6 +23,8 @@ def test_minari_dataset_is_a_source(tmp_path, monkeypatch):
         found = collect(Constant(seed % 2), env, 8)
         n = 1 + int(np.argmax(found["terminations"] | found["truncations"]))
         found = {name: values[:n] for name, values in found.items()}
+        if seed == 1:  # without a flag at its end
+            found["terminations"][-1] = found["truncations"][-1] = False
         last = found.pop("next_observations")[-1:]
         shown.append(found["observations"])
         episodes.append(EpisodeBuffer(**{**found, "observations": np.vstack([shown[-1], last])}))
@@ -35,7 +37,8 @@ def test_minari_dataset_is_a_source(tmp_path, monkeypatch):
     assert buffer.size() == n
     assert np.array_equal(buffer.observations[:n, 0], np.vstack(shown))
     ends = np.cumsum([len(part) for part in shown]) - 1
-    assert np.array_equal(np.flatnonzero(buffer.dones), ends)
+    assert np.flatnonzero(buffer.dones).tolist() == [ends[0], ends[2]]
+    assert ends[1] in np.flatnonzero(buffer.timeouts)
     following = np.delete(np.arange(n), ends)
     assert np.array_equal(buffer.next_observations[following], buffer.observations[following + 1])
 

@@ -321,6 +321,15 @@ def test_buffer_of_another_size_gets_the_demonstrations(tmp_path):
     assert time_of(other._get_samples(np.arange(5, 8)).observations).tolist() == [500, 501, 502]
 
 
+def test_buffer_as_a_source_brings_its_demonstrations():
+    buffer, other = make(8), fill(make(8), 4)
+    other.add_demonstrations(demonstrations(3))
+
+    buffer.add_demonstrations(other)
+
+    assert buffer.n_demonstrations == 7
+
+
 def test_file_with_demonstrations_needs_a_fitting_buffer(tmp_path):
     buffer = make(8)
     buffer.add_demonstrations(demonstrations(3))

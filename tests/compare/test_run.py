@@ -12,6 +12,7 @@ from filelock import FileLock
 from interrupted import INTERRUPTIONS, check_interrupted_command
 from small_suite import ENVIRONMENT, LONG, of_environment, suite
 from stable_baselines3 import DQN
+from stable_baselines3.common.callbacks import BaseCallback
 
 from sb3_per import zoo
 from sb3_per.compare import command
@@ -19,7 +20,7 @@ from sb3_per.compare.report import write
 from sb3_per.compare.results import OUTPUT, RESULT, curve, read, read_result, run_folder
 from sb3_per.compare.run import check, make_runs, run_locally
 from sb3_per.compare.suite import Suite, as_yaml, from_options, runs_of
-from sb3_per.compare.training import manager_of
+from sb3_per.compare.training import _trained, manager_of
 
 pytestmark = pytest.mark.slow
 
@@ -293,6 +294,35 @@ def test_budget_ends_runs_after_equal_cpu_time(tmp_path):
         model = DQN.load(run_folder(tmp_path, run) / "sb3_per-BlindCliffwalk-v0.zip")
         assert model._current_progress_remaining < 0.1
     write(read(tmp_path), tmp_path / "report")
+
+
+class CountsRollouts(BaseCallback):
+    """A callback of the user's, which ends the second of its trainings early."""
+
+    n_rollouts = n_trainings = 0
+
+    def _on_training_start(self):
+        CountsRollouts.n_trainings += 1
+
+    def _on_rollout_end(self):
+        CountsRollouts.n_rollouts += 1
+
+    def _on_step(self):
+        return CountsRollouts.n_trainings == 1 or self.n_calls < 40
+
+
+def test_callbacks_of_the_user_are_called_with_a_budget(tmp_path):
+    declared = of_environment(budget="1s")
+    hyperparameters = declared["environments"][ENVIRONMENT]["hyperparameters"]
+    hyperparameters["callback"] = f"{__name__}.CountsRollouts"
+    run = runs_of(Suite.model_validate(declared))[0]
+    run_folder(tmp_path, run).mkdir(parents=True)
+
+    trained = _trained(run, tmp_path, "cpu")
+
+    assert CountsRollouts.n_rollouts > trained["trained"] // 4 - 2
+    with pytest.raises(RuntimeError, match="the training ended after 40 steps"):
+        _trained(run, tmp_path, "cpu")
 
 
 def test_greedy_evaluations_do_not_explore(tmp_path):

@@ -36,6 +36,16 @@ def assert_it_can_be_saved_and_resumed(model, tmp_path):
     check_valid(resumed.replay_buffer)
 
 
+def test_checkpoint_is_on_the_disk_before_it_replaces_the_old_one(tmp_path, monkeypatch):
+    calls, sync, replace = [], os.fsync, Path.replace
+    monkeypatch.setattr(os, "fsync", lambda file: calls.append("fsync") or sync(file))
+    monkeypatch.setattr(Path, "replace", lambda *to: calls.append("replace") or replace(*to))
+
+    save_checkpoint(model_of(), tmp_path / "checkpoint")
+
+    assert calls == ["fsync", "replace"]
+
+
 @pytest.mark.slow
 @POSIX
 def test_run_killed_while_saving_keeps_a_whole_checkpoint(tmp_path):
