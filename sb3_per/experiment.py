@@ -4,7 +4,8 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -171,11 +172,13 @@ class Experiment(ExperimentManager):
         """
         Train as RL-Zoo does; a resumed run makes the steps that are left.
 
-        After Ctrl-C, a checkpoint is written.
+        With ``--save-freq``, Ctrl-C writes a checkpoint.
         """
-        if self.tensorboard_log and self.algo in ALGORITHMS:
+        if self.algo not in ALGORITHMS:
+            super().learn(model)
+            return
+        if self.tensorboard_log:
             self._set_logger(model)
-        taken: Any = model
         if self.checkpoint is not None:
             for callback in self.callbacks:
                 callback.n_calls = model.num_timesteps // model.n_envs
@@ -183,16 +186,19 @@ class Experiment(ExperimentManager):
                     _restore_evaluations(callback, model.num_timesteps)
             self.n_timesteps -= model.num_timesteps
             print(f"{model.num_timesteps} steps are done, {max(self.n_timesteps, 0)} are left")  # noqa: T201  # as RL-Zoo speaks
-            learn = partial(model.learn, reset_num_timesteps=False)
-            taken = SimpleNamespace(learn=learn, env=model.env)  # all that RL-Zoo takes of it
-        n_before = model.num_timesteps
-        super().learn(taken)
-        if not 0 < model.num_timesteps - n_before < self.n_timesteps:
+        learn = partial(model.learn, reset_num_timesteps=self.checkpoint is None)
+        taken = SimpleNamespace(learn=partial(self._until_ctrl_c, learn), env=model.env)
+        super().learn(taken)  # type: ignore[arg-type]  # it has all that RL-Zoo takes of a model
+
+    def _until_ctrl_c(self, learn: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        with suppress(KeyboardInterrupt):
+            learn(*args, **kwargs)
             return
+        # Before RL-Zoo closes the environments, which fails if Ctrl-C has ended their processes.
         for callback in self.callbacks:
-            if isinstance(callback, CheckpointCallback):
-                callback.on_training_end()  # which RL-Zoo calls of the first callback alone
-                print(f"Stopped after {model.num_timesteps} steps: --resume continues")  # noqa: T201  # as RL-Zoo speaks
+            if isinstance(callback, CheckpointCallback) and callback.num_timesteps > 0:
+                callback.on_training_end()
+                print(f"Stopped after {callback.num_timesteps} steps: --resume continues")  # noqa: T201  # as RL-Zoo speaks
 
     def _set_logger(self, model: BaseAlgorithm) -> None:
         """Log to the run's own TensorBoard folder; SB3 would resume in the newest one."""

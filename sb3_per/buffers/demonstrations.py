@@ -144,17 +144,15 @@ def _joined(*parts: Transitions) -> Transitions:
 
 def _of_episode(episode: Any) -> Transitions:
     observations = map_arrays(np.asarray, episode.observations)
-    terminations, truncations = map(np.asarray, (episode.terminations, episode.truncations))
-    is_cut = np.zeros(len(terminations), dtype=bool)
-    is_cut[-1:] = not (terminations[-1:] | truncations[-1:]).any()  # Minari demands no flag there
+    n = len(episode.rewards)
     return {
         "observations": select(observations, np.s_[:-1]),
         "actions": np.asarray(episode.actions),
         "rewards": np.asarray(episode.rewards),
         "next_observations": select(observations, np.s_[1:]),
-        "terminations": terminations,
-        "truncations": truncations,
-        "is_cut": is_cut,
+        "terminations": np.asarray(episode.terminations),
+        "truncations": np.asarray(episode.truncations),
+        "is_cut": np.arange(n) == n - 1,  # Minari demands no flag at the end
     }
 
 

@@ -153,14 +153,15 @@ def write_archive(path: Place, kind: str, contents: Mapping[str, Any]) -> None:
     members: dict[str, Any] = {}
     header = encoded({"format": kind, "version": VERSION, **contents}, members)
     if not isinstance(path, str | os.PathLike):
-        _write(path, "w", header, members)
+        _write(path, header, members)
         return
     path = Path(path).resolve()  # if it is a link, the file behind it is replaced
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{uuid4().hex[:12]}.partial")
     try:
-        _write(partial, "x", header, members)
-        with partial.open("r+b") as file:
+        with partial.open("xb") as file:
+            _write(file, header, members)
+            file.flush()
             os.fsync(file)  # a power cut could otherwise leave an empty file in the old one's place
         partial.replace(path)
     except BaseException:
@@ -188,8 +189,8 @@ def _without_members(value: Any, name: str, members: dict[str, Any]) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _write(file: Any, mode: Any, header: str, members: Mapping[str, Any]) -> None:
-    with zipfile.ZipFile(file, mode) as archive:
+def _write(file: Any, header: str, members: Mapping[str, Any]) -> None:
+    with zipfile.ZipFile(file, "w") as archive:
         archive.writestr(zipfile.ZipInfo(HEADER), header)
         for name, member in members.items():
             suffix = ".npy" if isinstance(member, np.ndarray) else ""

@@ -28,6 +28,7 @@ N_EVALUATIONS = 20  # of a run that the command line describes
 NAMED_SETTINGS = ("paper", "rainbow", "half_uniform", "full_correction", "lap")
 EPSILON = tuple(f"exploration_{name}" for name in ("fraction", "initial_eps", "final_eps"))
 EVALUATED = ("policy_kwargs", "replay_buffer_kwargs", "normalize", "monitor_kwargs")  # by RL-Zoo
+NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+"  # that YAML may read as text
 FolderName = Annotated[str, StringConstraints(pattern=r"^\w[\w.+-]*$")]
 
 
@@ -160,9 +161,12 @@ class Suite(Section):
             for variant in self.variants.values():
                 values = hyperparameters(environment, variant)
                 for name, value in values.items():
-                    if isinstance(value, str) and re.fullmatch(r"[\d.+-]+e[+-]?\d+", value):
-                        number = yaml.safe_dump(float(value)).split()[0]
-                        raise ValueError(f"{name}: {value} is text in YAML, write {number}")
+                    if isinstance(value, str) and re.fullmatch(NUMBER, value):
+                        number = float(value)
+                        hint = f"{number:.0f}" if number.is_integer() else yaml.safe_dump(number)
+                        raise ValueError(
+                            f"{name}: {value} is text in YAML, write {hint.split()[0]}"
+                        )
                 if "env_kwargs" in values:  # RL-Zoo does not pass them to the evaluations
                     raise ValueError("env_kwargs belong to the environment, not to hyperparameters")
                 every, n_envs = environment.evaluation.every, values.get("n_envs", 1)

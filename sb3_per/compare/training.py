@@ -21,7 +21,7 @@ import torch as th
 import yaml
 from rl_zoo3 import ALGOS
 from rl_zoo3.exp_manager import ExperimentManager
-from stable_baselines3.common.callbacks import BaseCallback, CallbackList, EvalCallback
+from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.utils import set_random_seed
 
 from sb3_per import zoo
@@ -65,9 +65,8 @@ def _trained(run: Run, folder: Path, device: str) -> Result:
     set_random_seed(run.seed)
     model, _ = manager.setup_experiment()
     before, after = _Clock(manager.eval_freq), _Clock(manager.eval_freq)
-    of_user = [call for call in manager.callbacks if not isinstance(call, EvalCallback)]
-    of_zoo = [call for call in manager.callbacks if isinstance(call, EvalCallback)]
-    evaluation: list[BaseCallback] = [before, *of_zoo, after]
+    *of_user, of_zoo = manager.callbacks  # RL-Zoo appends its evaluation last
+    evaluation: list[BaseCallback] = [before, of_zoo, after]
     n_evaluations = run.settings["steps"] // run.settings["evaluation"]["every"]
     budget = run.settings.get("budget")
     if budget is not None:
