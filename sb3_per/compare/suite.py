@@ -28,7 +28,7 @@ N_EVALUATIONS = 20  # of a run that the command line describes
 NAMED_SETTINGS = ("paper", "rainbow", "half_uniform", "full_correction", "lap")
 EPSILON = tuple(f"exploration_{name}" for name in ("fraction", "initial_eps", "final_eps"))
 EVALUATED = ("policy_kwargs", "replay_buffer_kwargs", "normalize", "monitor_kwargs")  # by RL-Zoo
-NUMBER = r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+"  # that YAML may read as text
+FLOAT_AS_TEXT = r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+"  # to PyYAML
 FolderName = Annotated[str, StringConstraints(pattern=r"^\w[\w.+-]*$")]
 
 
@@ -161,7 +161,7 @@ class Suite(Section):
             for variant in self.variants.values():
                 values = hyperparameters(environment, variant)
                 for name, value in values.items():
-                    if isinstance(value, str) and re.fullmatch(NUMBER, value):
+                    if isinstance(value, str) and re.fullmatch(FLOAT_AS_TEXT, value):
                         number = float(value)
                         hint = f"{number:.0f}" if number.is_integer() else yaml.safe_dump(number)
                         raise ValueError(
