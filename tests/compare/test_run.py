@@ -311,7 +311,10 @@ class CountsRollouts(BaseCallback):
         return CountsRollouts.n_trainings == 1 or self.n_calls < 40
 
 
-def test_callbacks_of_the_user_are_called_with_a_budget(tmp_path):
+def test_callbacks_of_the_user_are_called_with_a_budget(tmp_path, monkeypatch):
+    # Both would hold for the whole process, in which other tests need denormal numbers.
+    monkeypatch.setattr("torch.set_flush_denormal", lambda _: True)
+    monkeypatch.setattr("torch.set_num_threads", lambda _: None)
     declared = of_environment(budget="1s")
     hyperparameters = declared["environments"][ENVIRONMENT]["hyperparameters"]
     hyperparameters["callback"] = f"{__name__}.CountsRollouts"
