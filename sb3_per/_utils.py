@@ -77,7 +77,7 @@ def fill(targets: Any, sources: Any, name: str = "arrays") -> None:
     elif (targets.shape, targets.dtype) != (sources.shape, sources.dtype):
         rule = f"{name} must be {targets.dtype} of shape {targets.shape}"
         raise ValueError(f"{rule}, got {sources.dtype} of {sources.shape}")
-    elif isinstance(sources, np.ndarray):
+    elif isinstance(sources, np.ndarray) or not targets.flags.c_contiguous:
         targets[...] = sources
     else:
         sources.read_into(targets)

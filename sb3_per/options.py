@@ -23,7 +23,6 @@ Beta = float | Sequence[float] | Callable[[float], float]
 # can hold.
 LARGEST_TD_ERROR = float(np.finfo(np.float32).max)
 SMALLEST = sys.float_info.min
-DEFAULT_EPS = 1e-6
 
 
 class PrioritizationKwargs(TypedDict, total=False):
@@ -103,7 +102,7 @@ class PrioritizationOptions:
     prioritization_kwargs: Mapping[str, Any] | None = None
     alpha: float = 0.6
     beta: Beta = 0.4
-    eps: float = DEFAULT_EPS
+    eps: float = 1e-6
     td_error_clip: float | None = None
     uniform_share: float = 0.0
     initial_priority: float = 1.0

@@ -75,10 +75,9 @@ def collect(
         steps.append((observations, actions, rewards, last, dones & ~cuts, cuts, values))
         observations = after
     names = (*FIELDS, "infos") if info_keys else FIELDS
-    columns = map(_stacked, zip(*steps, strict=True))
     found = {
-        name: map_arrays(lambda array: _by_env(array)[:n], column)
-        for name, column in zip(names, columns, strict=False)
+        name: map_arrays(lambda *parts: _by_env(np.stack(parts))[:n], *column)
+        for name, column in zip(names, zip(*steps, strict=True), strict=False)
     }
     ends = np.append(np.arange(len(steps), n, len(steps)), n) - 1
     found["truncations"][ends] |= ~found["terminations"][ends]
@@ -237,8 +236,3 @@ def has_shape(observations: Any, space: spaces.Space[Any]) -> bool:
 def _by_env(array: NDArray[Any]) -> NDArray[Any]:
     """Return rows (n, n_envs, ...) as (n * n_envs, ...), one environment after the other."""
     return np.concatenate([*np.moveaxis(array, 1, 0)])
-
-
-def _stacked(values: Sequence[Any]) -> Any:
-    """Return single values, or dicts of them, as arrays."""
-    return map_arrays(lambda *parts: np.stack(parts), *values)

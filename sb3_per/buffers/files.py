@@ -62,8 +62,9 @@ def load_buffer(path: Place, buffer: "PrioritizedReplayBuffer") -> None:
     Fill a buffer from a file: it continues where the stored buffer stopped.
 
     Spaces, number of environments, ``n_stack``, ``optimize_memory_usage``, ``info_keys`` and
-    hindsight replay must be those of the stored buffer. If ``buffer_size`` differs, the buffer gets
-    the newest transitions that fit, with the initial priority; so it does, with a warning, if
+    hindsight replay must be those of the stored buffer. Bounds of spaces are not compared, although
+    continuous actions are stored as they are scaled to them. If ``buffer_size`` differs, the buffer
+    gets the newest transitions that fit, with the initial priority; so it does, with a warning, if
     options differ that decide about priorities. All other options are the buffer's own.
 
     Transitions are those that were stored: an ``add`` of your own does not change them again.
@@ -267,7 +268,7 @@ class StoredArray:
 
     def read_into(self, target: NDArray[Any]) -> None:
         """
-        Fill an array of the same shape and type, without a copy in memory.
+        Fill a C-contiguous array of the same shape and type, without a copy in memory.
 
         :raises ValueError: for damage: ``zipfile`` compares the checksum at the end.
         """

@@ -110,26 +110,19 @@ class FrameStore:
             stacks = new_array((len(slots), *self.layout.shape), self.layout.dtype)
             stacks = stacks.view(np.uint8).reshape(shape)
         missing = np.empty((len(slots), 3), dtype=np.int64)
-        if copy_frames(
-            self.frames,
-            self.ages,
-            slots,
-            (self.n_added, self.n_rows),
-            later,
-            stacks,
-            missing,
-        ):
-            for i in np.flatnonzero(missing[:, 0]).tolist():
-                # How many frames are missing, the place of the step where they start, environment.
-                n_old, place, env = missing[i].tolist()
-                # Nothing is there if another thread has overwritten the transition meanwhile.
-                start = self.starts.get(place, {})
-                frames = start.get((0, env), stacks[i, :0])
-                if n_old < self.n_stack:  # else it is the observation that starts there
-                    frames = start.get((1, env), frames)
-                frames = frames[-n_old:]
-                stacks[i, : n_old - len(frames)] = 0
-                stacks[i, n_old - len(frames) : n_old] = frames
+        steps_and_rows = self.n_added, self.n_rows
+        copy_frames(self.frames, self.ages, slots, steps_and_rows, later, stacks, missing)
+        for i in np.flatnonzero(missing[:, 0]).tolist():
+            # How many frames are missing, the place of the step where they start, environment.
+            n_old, place, env = missing[i].tolist()
+            # Nothing is there if another thread has overwritten the transition meanwhile.
+            start = self.starts.get(place, {})
+            frames = start.get((0, env), stacks[i, :0])
+            if n_old < self.n_stack:  # else it is the observation that starts there
+                frames = start.get((1, env), frames)
+            frames = frames[-n_old:]
+            stacks[i, : n_old - len(frames)] = 0
+            stacks[i, n_old - len(frames) : n_old] = frames
         return stacks
 
     def add(self, row: int, is_full: bool, observations: Any, next_observations: Any) -> None:
@@ -208,17 +201,15 @@ class StackedRows:
     Observations of a buffer, to read as if they were an array (n_rows, n_envs, ...).
 
     :param gather: Returns observations by slot.
-    :param shape: Rows, environments, and the shape of an observation.
-    :param dtype: The type of an observation.
+    :param n_rows: Rows of the buffer.
+    :param layout: How observations are stacked.
     """
 
     def __init__(
-        self,
-        gather: Callable[[IntArray], NDArray[Any]],
-        shape: tuple[int, ...],
-        dtype: np.dtype[Any],
+        self, gather: Callable[[IntArray], NDArray[Any]], n_rows: int, layout: "StackLayout"
     ) -> None:
-        self._gather, self.shape, self.dtype, self.ndim = gather, shape, dtype, len(shape)
+        self._gather, self.shape = gather, (n_rows, layout.n_envs, *layout.shape)
+        self.dtype, self.ndim = layout.dtype, len(self.shape)
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -359,9 +350,9 @@ def copy_frames(
     later: int,
     stacks: Frames,
     missing: IntArray,
-) -> int:
+) -> None:
     """
-    Copy the frames of stacks that are in the ring, and return how many stacks lack older ones.
+    Copy the frames of stacks that are in the ring, and say where the older ones are.
 
     :param frames: The ring, shape (n_ring, n_envs, n_bytes).
     :param ages: How many frames of each stack are in the ring, shape (n_ring, 2, n_envs).
@@ -373,7 +364,7 @@ def copy_frames(
     """
     n_ring, n_envs, n_bytes = frames.shape
     n_added, n_rows = steps_and_rows
-    n_stack, n_incomplete = stacks.shape[1], 0
+    n_stack = stacks.shape[1]
     for i in range(len(slots)):
         row, env = slots[i] // n_envs, slots[i] % n_envs
         # The step after that of the newest frame.
@@ -381,10 +372,8 @@ def copy_frames(
         age = min(ages[(after - later) % n_ring, later, env], n_stack)
         place = (after - age) % n_ring
         missing[i, 0], missing[i, 1], missing[i, 2] = n_stack - age, place, env
-        n_incomplete += age < n_stack
         for k in range(n_stack - age, n_stack):
             source, target = frames[place, env], stacks[i, k]
             for byte in range(n_bytes):
                 target[byte] = source[byte]
             place = place + 1 if place + 1 < n_ring else 0
-    return n_incomplete

@@ -26,8 +26,6 @@ from sb3_per.options import ReplayBufferKwargs
 from sb3_per.prioritization.sampler import SampledBatch
 from sb3_per.prioritization.sum_tree import IntArray
 
-GOALS = ("achieved_goal", "desired_goal")
-
 
 class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see PrioritizedReplayBuffer
     HerReplayBuffer, PrioritizedDictReplayBuffer
@@ -174,11 +172,7 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
         done: NDArray[Any],
         infos: list[dict[str, Any]],
     ) -> None:
-        """
-        Store one transition of every environment, as ``HerReplayBuffer.add`` does.
-
-        An episode can no longer be sampled when its first transition is overwritten.
-        """
+        """Store one transition of every environment, as ``HerReplayBuffer.add`` does."""
         self._require_own_size()
         for env in np.flatnonzero(self.ep_length[self.pos]):
             self.sampler.remove(self._slots_of_episode(self.pos, int(env)))
@@ -187,8 +181,7 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
     def _compute_episode_length(self, env_idx: int) -> None:
         # SB3 calls this wherever an episode ends.
         super()._compute_episode_length(env_idx)
-        last = (self.pos - 1) % self.buffer_size
-        self.sampler.insert(self._slots_of_episode(last, env_idx))
+        self.sampler.insert(self._slots_of_episode(self._newest_row, env_idx))
 
     def _slots_of_episode(self, row: int, env: int) -> IntArray:
         """Return the slots of the episode that has a transition in this row, in order of time."""
@@ -273,12 +266,7 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
         super()._require_enough(sizes)
 
     def _sample_goals(self, batch_indices: IntArray, env_indices: IntArray) -> NDArray[Any]:
-        """
-        Return new goals for transitions, as ``HerReplayBuffer`` chooses them.
-
-        The random numbers come from the buffer's generator instead of NumPy's global one, so a
-        saved buffer continues with the same batches.
-        """
+        """Return new goals for transitions, as ``HerReplayBuffer`` chooses them."""
         starts = self.ep_start[batch_indices, env_indices]
         own_steps = (batch_indices - starts) % self.buffer_size
         lengths = self.ep_length[batch_indices, env_indices]
@@ -295,10 +283,10 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
 def require_goals(observation_space: spaces.Space[Any]) -> None:
     """Raise ValueError unless observations have an achieved and a desired goal."""
     parts = observation_space.spaces if isinstance(observation_space, spaces.Dict) else {}
-    if not all(name in parts for name in GOALS):
+    if not {"achieved_goal", "desired_goal"} <= parts.keys():
         raise ValueError(
-            f"PrioritizedHerReplayBuffer needs Dict observations with {' and '.join(GOALS)} "
-            f"(without goals, leave replay_buffer_class out), got {observation_space}"
+            "PrioritizedHerReplayBuffer needs Dict observations with achieved_goal and "
+            f"desired_goal (without goals, leave replay_buffer_class out), got {observation_space}"
         )
 
 

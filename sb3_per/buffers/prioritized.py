@@ -134,9 +134,9 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         batch, or not at all (``"none"``). ``"buffer"`` can stop learning as beta nears 1: one
         transition with a TD error near 0 makes all other weights vanish. Default: ``"batch"``.
     :param demonstration_share: The part of each batch that comes from demonstrations if there are
-        any, in [0, 1]: a whole number of samples, and at least one (Ball et al. 2023,
-        https://arxiv.org/abs/2302.02948). The weights correct for the priorities within each part,
-        not for the share. Default: 0.5.
+        any, in [0, 1]: a whole number of samples, at least one of two or more, and all before the
+        agent has played (Ball et al. 2023, https://arxiv.org/abs/2302.02948). The weights correct
+        for the priorities within each part, not for the share. Default: 0.5.
     :param stratified: True (the default): one sample from each of B equal slices of the
         probability. False: B independent samples.
     :param replacement: Whether a batch may hold a transition twice. If not, weights come from the
@@ -225,16 +225,11 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         """Return how many transitions are demonstrations; their slots begin at ``n_slots``."""
         return 0 if self.demonstrations is None else len(self.demonstrations)
 
-    @property
-    def _end_of_slots(self) -> int:
-        """Return the number one past the last slot, that of a demonstration if there are any."""
-        return self.n_slots + (0 if self.demonstrations is None else self.demonstrations.n_slots)
-
     def sampleable_slots(self) -> IntArray:
         """Return the slots that can be sampled, in order, without those of demonstrations."""
         is_stored = np.ones(len(self), dtype=np.bool_)
-        if self._excluded_row is not None:
-            is_stored[self._slots_of(self._excluded_row)] = False
+        if self.optimize_memory_usage and self.full:
+            is_stored[self._slots_of(self.pos)] = False  # the newest next observation is there
         return np.flatnonzero(is_stored)  # `setdiff1d` takes seconds for a million slots
 
     def _follow_storage(self) -> None:
@@ -248,8 +243,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         :raises ValueError: for another ``buffer_size`` than the constructor's.
         """
         self._require_own_size()
-        n_stored = (self.buffer_size if self.full else self.pos) * self.n_envs
-        is_moved = False
+        n_stored, is_moved = len(self), False
         if self.optimize_memory_usage:
             n_stored -= self.n_envs * self.full
             # The write head can never be sampled; if it can, somebody has moved `pos`.
@@ -332,8 +326,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             self.demonstrations.generator = generator
 
     def _insert_row(self, row: int) -> None:
-        # The transitions can be sampled from now on, except at the write head of shared storage.
         self.sampler.insert(self._slots_of(row))
+        # Memory-optimised storage has overwritten the observation at `pos` by the newest one.
         if self.optimize_memory_usage and self.full:
             self.sampler.remove(self._slots_of(self.pos))
 
@@ -368,9 +362,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
     def _batch_of(self, transitions: Any, sampled: SampledBatch) -> PrioritizedReplayBufferSamples:
         """Return the batch of sampled transitions, SB3's six fields."""
         slots, weights = sampled
-        infos = None
-        if self.info_keys:
-            infos = self._from_both(SlotReplayBuffer._infos_of, slots)
+        infos = self._from_both(SlotReplayBuffer._infos_of, slots) if self.info_keys else None
         fields = *transitions, self._tensor(weights), slots, weights, infos
         return PrioritizedReplayBufferSamples._make(fields)
 
@@ -405,7 +397,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
 
     @property
     def _share(self) -> float:
-        """Return the share of demonstrations in a batch; all of it before the agent has played."""
+        """Return the share of demonstrations; 1 until the agent's first transition."""
         return self.options.demonstration_share if self.sampler.n_sampleable > 0 else 1.0
 
     def _require_enough(self, sizes: tuple[int, int]) -> None:
@@ -478,15 +470,15 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
                 "there must be as many TD errors as slots, got "
                 f"{len(td_errors)} TD errors for {len(slots)} slots"
             )
-        require_updatable(slots, td_errors, self._end_of_slots)
+        require_updatable(slots, td_errors, self.n_slots + self.n_demonstrations)
         self._follow_storage()
         if self.demonstrations is None:
             self.sampler.update(slots, td_errors)
         else:
             is_agents = slots < self.n_slots
             self.sampler.update(slots[is_agents], td_errors[is_agents])
-            shown = slots[~is_agents] - self.n_slots
-            self.demonstrations.sampler.update(shown, td_errors[~is_agents])
+            demonstration_slots = slots[~is_agents] - self.n_slots
+            self.demonstrations.sampler.update(demonstration_slots, td_errors[~is_agents])
         self.batches_without_update = 0
 
     def probabilities(self, slots: ArrayLike | th.Tensor) -> FloatArray:
@@ -503,8 +495,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         :raises ValueError: for other slots.
         """
         slots = _as_slots(slots)
-        if not ((slots >= 0) & (slots < self._end_of_slots)).all():
-            raise ValueError(f"slots must lie in [0, {self._end_of_slots}), got {slots}")
+        require_updatable(slots, np.zeros(len(slots)), self.n_slots + self.n_demonstrations)
         self._follow_storage()
         if self.demonstrations is None:
             return self.sampler.probabilities(slots)
@@ -512,8 +503,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         is_agents = slots < self.n_slots
         found = np.empty(len(slots))
         found[is_agents] = (1 - share) * self.sampler.probabilities(slots[is_agents])
-        of_demonstrations = slots[~is_agents] - self.n_slots
-        found[~is_agents] = share * self.demonstrations.sampler.probabilities(of_demonstrations)
+        demonstration_slots = slots[~is_agents] - self.n_slots
+        found[~is_agents] = share * self.demonstrations.sampler.probabilities(demonstration_slots)
         return found
 
     def arguments(self) -> dict[str, Any]:
@@ -545,13 +536,10 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
 
     def _load_state_dict(self, state: Mapping[str, Any]) -> None:
         """
-        Continue from a state of ``_state_dict``, of a buffer with as many rows.
+        Continue from a state of a buffer with as many rows; see ``load_buffer``.
 
         Transitions without a priority are new, and priorities without a transition are dropped: the
         buffer may have been saved after Ctrl-C in the middle of ``add``.
-
-        :raises ValueError: before anything has changed, for a state of another buffer. If the state
-            turns out to be damaged later, the buffer is empty.
         """
         self._require_fitting(state)
         if state["demonstrations"] is not None:

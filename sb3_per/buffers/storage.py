@@ -1,7 +1,6 @@
 """SB3's replay storage, read by slot: ``row * n_envs + env`` names one transition."""
 
 import functools
-import itertools
 import math
 import os
 import pathlib
@@ -23,8 +22,6 @@ from sb3_per._utils import fill, map_arrays, require_number, require_whole, sele
 from sb3_per.buffers.frames import FrameStore, NewArray, StackedRows, StackLayout
 from sb3_per.prioritization.sum_tree import IntArray
 
-# Observations without numbers: SB3's constructor makes no arrays for them.
-EMPTY_SPACE = spaces.Box(0, 0, (0,), np.uint8)
 CPU = th.device("cpu")
 # The arrays in which SB3 keeps transitions.
 STORAGE = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
@@ -79,8 +76,8 @@ class SlotReplayBuffer(ReplayBuffer):
                 f"{type(self).__name__}"
             )
         space, sb3_makes_arrays = observation_space, n_stack == 1 and storage_dir is None
-        if not sb3_makes_arrays:
-            space = spaces.Dict({}) if has_dict else EMPTY_SPACE
+        if not sb3_makes_arrays:  # SB3 makes none for spaces without numbers
+            space = spaces.Dict({}) if has_dict else spaces.Box(0, 0, (0,), np.uint8)
         super().__init__(
             int(buffer_size),
             space,
@@ -111,11 +108,9 @@ class SlotReplayBuffer(ReplayBuffer):
         if self.n_stack > 1:
             layout = StackLayout(space, self.n_stack, self.n_envs, self.frames_first)
             self.frames = frames = FrameStore(self.buffer_size, layout, zeros)
-            both: Any = (
-                StackedRows(gather, (*sizes, *layout.shape), layout.dtype)
-                for gather in (frames.observations, frames.next_observations)
-            )
-            self.observations, self.next_observations = both
+            rows: Any = StackedRows  # SB3 declares arrays
+            self.observations = rows(frames.observations, self.buffer_size, layout)
+            self.next_observations = rows(frames.next_observations, self.buffer_size, layout)
             return
 
         def arrays_of(observed: spaces.Space[Any]) -> Any:
@@ -159,12 +154,6 @@ class SlotReplayBuffer(ReplayBuffer):
     def __bool__(self) -> bool:
         """Return True, also for an empty buffer."""
         return True
-
-    @property
-    def _excluded_row(self) -> int | None:
-        """Return the row of full memory-optimised storage that cannot be sampled; else None."""
-        # The observation at the write head is the newest transition's next observation.
-        return self.pos if self.optimize_memory_usage and self.full else None
 
     def _state_dict(self) -> dict[str, Any]:
         """Return everything that is stored: views of arrays, and values that JSON can hold."""
@@ -250,9 +239,7 @@ class SlotReplayBuffer(ReplayBuffer):
         done: NDArray[Any],
         infos: list[dict[str, Any]],
     ) -> None:
-        """
-        Store one transition of every environment, as ``ReplayBuffer.add`` does, with fewer copies.
-        """
+        """Store one transition of every environment, as ``ReplayBuffer.add`` does."""
         self._require_own_size()
         action = action.reshape(self.n_envs, self.action_dim)  # raises before anything is written
         row = self.pos
@@ -260,8 +247,7 @@ class SlotReplayBuffer(ReplayBuffer):
         if self.info_keys:
             values = info_values(infos, self.info_keys)
             self._make_info_arrays(values)
-        if self._needs_files:
-            self._make_files()
+        self._make_files()
         if self.frames is not None:
             self.frames.add(row, self.full, obs, next_obs)
         else:
@@ -487,9 +473,9 @@ def rows_in_order(buffer: ReplayBuffer) -> tuple[IntArray, Any, IntArray]:
     return rows, buffer.observations, (rows + 1) % buffer.buffer_size
 
 
-def library_class(buffer: Any) -> Any:
-    """Return the class of this library of which a buffer is, or from which its class derives."""
-    return next(kind for kind in type(buffer).__mro__ if kind.__module__.startswith("sb3_per."))
+def library_class(instance: Any) -> Any:
+    """Return the class of this library of which an object is, or from which its class derives."""
+    return next(kind for kind in type(instance).__mro__ if kind.__module__.startswith("sb3_per."))
 
 
 def described(space: spaces.Space[Any]) -> Any:
@@ -498,6 +484,8 @@ def described(space: spaces.Space[Any]) -> Any:
         return {key: described(part) for key, part in space.items()}
     n = getattr(space, "nvec", getattr(space, "n", None))
     choices = "" if n is None else f", n={np.asarray(n).tolist()}"
+    if np.any(start := getattr(space, "start", 0)):
+        choices += f", start={np.asarray(start).tolist()}"
     return f"{type(space).__name__}{space.shape} {space.dtype}{choices}"
 
 
@@ -507,10 +495,10 @@ def info_values(infos: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> dict
 
     :raises ValueError: if an info has no such key.
     """
-    for key, (env, info) in itertools.product(keys, enumerate(infos)):
-        if key not in info:
+    for env, info in enumerate(infos):
+        if missing := [key for key in keys if key not in info]:
             raise ValueError(
-                f"with info_keys={[*keys]}, the infos of every step must have {key!r}, got "
+                f"with info_keys={[*keys]}, the infos of every step must have {missing[0]!r}, got "
                 f"{[*info]} from environment {env}"
             )
     return {key: np.array([info[key] for info in infos]) for key in keys}

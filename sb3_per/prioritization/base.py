@@ -5,7 +5,7 @@ from typing import Protocol
 import numpy as np
 
 from sb3_per._utils import kernel
-from sb3_per.options import DEFAULT_EPS, LARGEST_TD_ERROR, NewPriority
+from sb3_per.options import LARGEST_TD_ERROR, NewPriority, PrioritizationOptions
 from sb3_per.prioritization.sum_tree import FloatArray, IntArray, SumTree
 
 
@@ -55,7 +55,8 @@ class Prioritization(Protocol):
         """
         Return what a file keeps: inserted slots, a number of each, and ``largest_priority``.
 
-        Slots and numbers have shape (n,). All numbers are above 0, and at most 6e38.
+        Slots and numbers have shape (n,). All numbers are above 0, and at most twice the largest
+        number of float32.
         """
 
     def restore(self, slots: IntArray, values: FloatArray, largest: float) -> None:
@@ -65,11 +66,8 @@ class Prioritization(Protocol):
 class TDErrorPrioritization:
     """
     Base of the prioritizations by TD error: it computes priorities and keeps the largest one.
-    ``Prioritization`` says what their methods do.
 
-    Invariant: ``largest_priority`` is the largest priority given since the last ``clear``,
-    including the initial priority. The options are those of ``PrioritizationOptions``, which has
-    checked them.
+    ``Prioritization`` explains the methods, ``PrioritizationOptions`` has checked the options.
     """
 
     # Lower bound of priorities.
@@ -79,11 +77,11 @@ class TDErrorPrioritization:
     def __init__(
         self,
         *,
-        alpha: float = 0.6,
-        eps: float = DEFAULT_EPS,
-        td_error_clip: float | None = None,
-        initial_priority: float = 1.0,
-        new_priority: NewPriority = "max_seen",
+        alpha: float = PrioritizationOptions.alpha,
+        eps: float = PrioritizationOptions.eps,
+        td_error_clip: float | None = PrioritizationOptions.td_error_clip,
+        initial_priority: float = PrioritizationOptions.initial_priority,
+        new_priority: NewPriority = PrioritizationOptions.new_priority,
     ) -> None:
         self.alpha = float(alpha)
         self.eps = float(eps)

@@ -4,8 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from sb3_per._utils import require_number
-from sb3_per.options import LARGEST_TD_ERROR, SMALLEST
+from sb3_per.options import require_positive
 from sb3_per.prioritization.base import TDErrorPrioritization
 from sb3_per.prioritization.sum_tree import FloatArray, IntArray, SumTree
 
@@ -25,7 +24,7 @@ class Proportional(TDErrorPrioritization):
     def __init__(self, n_slots: int, **options: Any) -> None:
         super().__init__(**options)
         self.tree = SumTree(n_slots)
-        self._new_mass = np.zeros(1)  # kept, since a new array takes longer than the insertion
+        self._new_mass = np.zeros(1)  # kept, since a new array takes half as long as the insertion
 
     def insert(self, slots: IntArray) -> None:
         """Insert new transitions with the largest priority, so that they are sampled soon."""
@@ -74,7 +73,7 @@ class LossAdjusted(Proportional):
     """
 
     def __init__(self, n_slots: int, *, threshold: float = 1.0, **options: Any) -> None:
-        require_number("threshold", threshold, SMALLEST, LARGEST_TD_ERROR)
+        require_positive("threshold", threshold)
         clip = options.get("td_error_clip")
         if clip is not None and clip <= threshold:
             raise ValueError(

@@ -28,9 +28,10 @@ PRIORITIZATIONS: dict[str, Callable[..., Prioritization]] = {
     "lap": LossAdjusted,
 }
 
-# What a slot's byte says: it can be sampled; it was sampled, and its TD error has not come yet; its
-# transition was overwritten or removed after it was sampled. Zeros take no memory before a write.
-INSERTED, SAMPLED, STALE = 1, 2, 4
+# What a slot's byte says. Zeros take no memory before a write.
+INSERTED = 1  # it can be sampled
+SAMPLED = 2  # it was sampled, and its TD error has not arrived
+STALE = 4  # its transition was overwritten or removed after it was sampled
 # The numbers of a sampler: how many slots are inserted, and one past the last of them.
 N_INSERTED, END = range(2)
 
@@ -66,7 +67,7 @@ class PrioritizedSampler:
         )
         self._stratified = bool(options.stratified)  # NumPy's would compile another kernel
         self.flags: Flags = np.zeros(n_slots, dtype=np.uint8)
-        # Only kernels change these numbers, so no thread sees a change that is half done.
+        # `_mark` alone counts, so no thread sees a change that is half done.
         self._numbers = np.zeros(2, dtype=np.int64)
 
     @property
@@ -124,12 +125,12 @@ class PrioritizedSampler:
         """
         tree, n_inserted = self.prioritization.tree, self.n_sampleable
         share, n_uniform = float(self.options.uniform_share), 0
-        uniforms = self.generator.random(batch_size + (share > 0))
-        # One more number rounds the share. The uniform part takes the first numbers, and the end of
-        # the batch.
+        # The first numbers are for the uniform part, which takes the end of the batch. The last one
+        # rounds the share.
+        numbers = self.generator.random(batch_size + (share > 0))
         if share > 0:
-            n_uniform = min(int(share * batch_size + uniforms[-1]), batch_size)
-        of_uniform, points = uniforms[:n_uniform], uniforms[n_uniform:batch_size]
+            n_uniform = min(int(share * batch_size + numbers[-1]), batch_size)
+        of_uniform, points = numbers[:n_uniform], numbers[n_uniform:batch_size]
         leaves = np.zeros(batch_size, dtype=np.int64)
         kind = STRATIFIED if self._stratified else INDEPENDENT
         total = find_leaves(tree.nodes, tree.starts, points, kind, leaves)
@@ -140,10 +141,9 @@ class PrioritizedSampler:
             if slots is not leaves:  # ranks; else the leaves are filled in already
                 leaves[-n_uniform:] = self.prioritization.leaves_of(uniform_slots)
         uniform_part = share / n_inserted
-        smallest = np.nan
+        reference = 0.0 if normalization == "batch" else 1 / n_inserted
         if normalization == "buffer":
-            smallest = uniform_part + (1 - share) * (tree.smallest() / total)
-        reference = _reference(normalization, smallest, n_inserted)
+            reference = uniform_part + (1 - share) * (tree.smallest() / total)
         weights = np.empty((batch_size, 1), dtype=np.float32)
         mixture = total, share, uniform_part
         _weigh_mixture(
@@ -162,16 +162,16 @@ class PrioritizedSampler:
         )
         slots = self.prioritization.slots_at(leaves)
         self.flags[slots] = (self.flags[slots] & INSERTED) | SAMPLED
-        reference = _reference(normalization, smallest, self.n_sampleable)
-        weights = importance_weights(probabilities, reference, beta)
-        return SampledBatch(slots, weights)
+        references = {"batch": probabilities.min(), "buffer": smallest}
+        reference = references.get(normalization, 1 / self.n_sampleable)
+        weights = (reference / probabilities) ** beta
+        return SampledBatch(slots, weights.astype(np.float32)[:, None])
 
     def update(self, slots: IntArray, td_errors: FloatArray) -> None:
         """
-        Set priorities from TD errors, both of shape (B,), in O(B log n_slots).
+        Set priorities from TD errors, both (B,), and drop stale ones; O(B log n_slots).
 
-        Stale TD errors are dropped: their transition was overwritten or removed after it was
-        sampled. If a slot occurs twice, its last TD error counts.
+        If a slot occurs twice, its last TD error counts.
         """
         is_current = np.empty(len(slots), dtype=np.bool_)
         if not _mark_updated(self.flags, slots, is_current):
@@ -247,18 +247,6 @@ def require_updatable(slots: IntArray, td_errors: FloatArray, n_slots: int) -> N
         f"a TD error must be finite in float32, got {td_error} for slot {slot}: either the "
         "network has diverged, or the rewards or observations in it are not finite"
     )
-
-
-def _reference(normalization: str, smallest: float, n: int) -> float:
-    """
-    Return the probability whose weight is 1; 0 stands for the smallest of the batch.
-
-    :param smallest: The smallest probability of all slots.
-    :param n: N, as in the probabilities: another thread may have inserted more slots since.
-    """
-    if normalization == "batch":
-        return 0.0
-    return smallest if normalization == "buffer" else 1 / n
 
 
 def warm_up(options: PrioritizationOptions) -> None:
@@ -360,10 +348,14 @@ def _weigh_mixture(
     weights: NDArray[np.float32],
 ) -> None:
     """
-    Fill in ``importance_weights`` under the mixture, and mark the slots as sampled.
+    Mark slots as sampled, and fill in their weights (Schaul et al. 2016, section 3.4).
+
+    A weight is (reference / P)^beta. With the reference 1 / N it is (N P)^-beta. Another reference
+    divides the weights by the weight that belongs to this probability.
 
     :param mixture: The sum of all masses, the share that is uniform, and its part of a probability.
-    :param reference_and_beta: As for ``importance_weights``.
+    :param reference_and_beta: The probability whose weight is 1, or 0 for the smallest one of the
+        batch, which divides by the largest weight; and the exponent.
     """
     total, share, uniform_part = mixture
     reference, beta = reference_and_beta
@@ -377,20 +369,3 @@ def _weigh_mixture(
         reference = smallest
     for i in range(len(slots)):
         weights[i, 0] = (reference / probabilities[i]) ** beta
-
-
-def importance_weights(
-    probabilities: FloatArray, reference: float, beta: float
-) -> NDArray[np.float32]:
-    """
-    Return importance-sampling weights (N * P)^-beta, divided by the weight of a reference
-    probability: (reference / P)^beta (Schaul et al. 2016, section 3.4).
-
-    :param probabilities: P(i) of each sampled slot, shape (B,), all > 0.
-    :param reference: The probability whose weight is 1: with 1 / N, weights are not divided. 0
-        stands for the smallest of ``probabilities``, which divides by the largest weight.
-    :param beta: 0 for no correction, 1 for full correction.
-    :return: Weights, shape (B, 1).
-    """
-    weights = (reference or probabilities.min()) / probabilities
-    return (weights**beta).astype(np.float32)[:, None]

@@ -255,6 +255,17 @@ def test_transitions_are_loaded_as_they_were_stored(size, path):
     assert np.allclose(other.rewards[:3], sb3s.rewards[:3] / 10)
 
 
+def test_arrays_in_another_order_of_memory_are_filled(path):
+    buffer = make(5)
+    save_buffer(buffer, path)
+    other = make()
+    other.observations = np.asfortranarray(other.observations)
+
+    load_buffer(path, other)
+
+    assert_same_batch(other._get_samples(np.arange(5)), buffer._get_samples(np.arange(5)))
+
+
 def test_truncated_episode_ends_in_a_buffer_of_another_size(path):
     options = {"n_steps": 3, "n_envs": 2, "handle_timeout_termination": False}
     buffer = make(3, **options)
@@ -306,6 +317,13 @@ def test_buffer_that_the_file_does_not_fit_stays_as_it_is(options, named, path):
 
     assert buffer.size() == n_rows
     assert buffer.probabilities(np.arange(20)).tolist() == before
+
+
+def test_discrete_spaces_with_another_start_do_not_fit(path):
+    save_buffer(PrioritizedReplayBuffer(4, BOX, spaces.Discrete(2, start=5), "cpu"), path)
+
+    with pytest.raises(ValueError, match=r"action_space must be that of the stored .*start=5"):
+        load_buffer(path, make())
 
 
 class Forgetful(Proportional):

@@ -16,8 +16,8 @@ def check_valid(buffer, finite=True):
     drawable = np.arange(buffer.n_slots) < len(buffer)
     if isinstance(buffer, PrioritizedHerReplayBuffer):
         drawable &= buffer.ep_length.flatten() > 0
-    if buffer._excluded_row is not None:
-        drawable[buffer._slots_of(buffer._excluded_row)] = False
+    if buffer.optimize_memory_usage and buffer.full:
+        drawable[buffer._slots_of(buffer.pos)] = False
     assert (shares > 0).tolist() == drawable.tolist(), "a wrong set of slots can be sampled"
     assert buffer.n_sampleable == drawable.sum()
     if buffer.n_sampleable:
