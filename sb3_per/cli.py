@@ -81,14 +81,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _prepare_zoo(name: str) -> None:
-    """Register our algorithms; let ``train`` use our YAML file for them."""
+    """Register our algorithms; check the trial of ``train``, and let it use our YAML file."""
     zoo.register()
+    if name != "train":
+        return
     parser = argparse.ArgumentParser(add_help=False)
     for option in ("--algo", "--trial-id", "--storage", "--study-name"):
         parser.add_argument(option)
     given = parser.parse_known_args(sys.argv[1:])[0]
-    if name != "train":
-        return
     if given.trial_id and not (int(given.trial_id) and given.storage and given.study_name):
         rule = "--trial-id needs --storage, --study-name and a trial other than 0"
         raise SystemExit(f"{rule}: RL-Zoo would train the YAML file instead")

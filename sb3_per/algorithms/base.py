@@ -43,10 +43,9 @@ SelfPrioritized = TypeVar("SelfPrioritized", bound="PrioritizedAlgorithm")
 
 # Options that belong in ``replay_buffer_kwargs``.
 _OF_BUFFERS = {n: n for n in ReplayBufferKwargs.__annotations__ if n not in ("n_steps", "gamma")}
-# Names that Stable-Baselines 2 had for them, and for the switch that ours do not need.
+# Names that Stable-Baselines 2 had for them.
 _OF_BUFFERS |= {f"prioritized_replay_{name}": name for name in ("alpha", "eps")}
 _OF_BUFFERS |= {f"prioritized_replay_beta{part}": "beta" for part in ("0", "_iters")}
-_SB2_SWITCH = "prioritized_replay"
 
 
 class PrioritizedAlgorithm(OffPolicyAlgorithm):
@@ -68,12 +67,12 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
 
     # The options of the buffer that hold unless the user chooses others.
     default_options: ClassVar[Mapping[str, Any]] = {**PAPER}  # a copy: users may change PAPER
-    # As ``loss_threshold``, unless the prioritization needs another one.
+    # The abs(TD error) at which the algorithm's own loss turns linear; None if it never does.
     huber_threshold: ClassVar[float | None] = None
     # Options that are no arguments of the constructor, and where they belong.
     _misplaced: ClassVar[Mapping[str, str]] = {
         name: f"replay_buffer_kwargs=dict({option}=...)" for name, option in _OF_BUFFERS.items()
-    } | {_SB2_SWITCH: "nothing, since replay is always prioritized"}
+    } | {"prioritized_replay": "nothing, since replay is always prioritized"}
     # The metrics of gradient steps that are logged as ``train/<name>``.
     logged_metrics: ClassVar[tuple[str, ...]] = LOGGED
     replay_buffer: PrioritizedReplayBuffer
@@ -87,7 +86,6 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         def __new__(cls, *args: Any, **kwargs: Any) -> Any:
             """Say where an option belongs, or its right name, where Python gives no hint."""
             refuse_misplaced(cls, kwargs)
-            refuse_misspelled(cls, kwargs)
             return super().__new__(cls)
 
         def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -291,16 +289,21 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         return super()._setup_learn(total_timesteps, callback, reset_num_timesteps, *args, **kwargs)
 
     def collect_rollouts(self, *args: Any, **kwargs: Any) -> RolloutReturn:
-        """Collect transitions as SB3 does; after an early stop, ``learn`` resets the envs."""
-        is_complete = False  # SB3 drops the step at which it stops: the next one would not follow
+        """
+        Collect transitions as SB3 does.
+
+        SB3 does not store the step at which a callback stops it. The next transition would not
+        start where the stored one ends, so the next ``learn`` resets the environments.
+        """
+        is_complete = False
         buffer = self.replay_buffer
-        n = buffer.batches_without_update
+        n_batches = buffer.batches_without_update
         buffer.batches_without_update = -inf  # callbacks may look at batches
         try:
             rollout = super().collect_rollouts(*args, **kwargs)
             is_complete = rollout.continue_training
         finally:
-            buffer.batches_without_update = n
+            buffer.batches_without_update = n_batches
             if not is_complete:
                 self._last_obs = None
         return rollout
@@ -378,7 +381,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         :raises ValueError: for an option of the buffer that is not in ``replay_buffer_kwargs``, and
             for a model of another algorithm.
         """
-        refuse_misplaced(cls, kwargs)
+        refuse_misplaced(cls, kwargs, cutoff=1.0)  # SB3 sets other names as attributes
         given = {"custom_objects": custom_objects, **kwargs}
         arguments, lost = arguments_to_load(cls, path, given)
         model = super().load(
@@ -415,27 +418,20 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         super(PrioritizedAlgorithm, copy_to_save(self)).save(path, exclude, include)
 
 
-def refuse_misplaced(algorithm: type[Any], arguments: Mapping[str, Any]) -> None:
+def refuse_misplaced(
+    algorithm: type[Any], arguments: Mapping[str, Any], cutoff: float = 0.6
+) -> None:
     """
-    Refuse options of the buffer or the policy among the arguments of an algorithm.
+    Refuse options of the buffer or the policy, and misspelled names, among arguments.
 
-    :raises ValueError: for the first one; the message says where it belongs.
+    :param cutoff: How similar a misspelled name is to the right one, as for ``difflib``.
+    :raises ValueError: for the first one; the message says what to pass.
     """
-    taken = inspect.signature(algorithm.__init__).parameters
-    for name in arguments:
-        place = algorithm._misplaced.get(name)
-        if place and name not in taken:
-            raise ValueError(f"{algorithm.__name__} has no argument {name!r}: pass {place}")
-
-
-def refuse_misspelled(algorithm: type[Any], arguments: Mapping[str, Any]) -> None:
-    """Raise ValueError for a name that is nearly one of an algorithm's arguments."""
     taken = inspect.signature(algorithm.__init__).parameters
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values()):
-        return  # of a subclass, which takes names that are not known here
+        cutoff = 1.0  # a subclass's constructor may take names that are not known here
     for name in arguments.keys() - taken.keys():
-        for nearest in difflib.get_close_matches(name, [*taken, *algorithm._misplaced], n=1):
-            hint = f"did you mean {algorithm._misplaced.get(nearest, repr(nearest))}?"
-            if nearest == _SB2_SWITCH:
-                hint = f"pass {algorithm._misplaced[nearest]}"
-            raise ValueError(f"{algorithm.__name__} has no argument {name!r}: {hint}")
+        known = [*taken, *algorithm._misplaced]
+        for nearest in difflib.get_close_matches(name, known, n=1, cutoff=cutoff):
+            place = algorithm._misplaced.get(nearest, repr(nearest))
+            raise ValueError(f"{algorithm.__name__} has no argument {name!r}: pass {place}")

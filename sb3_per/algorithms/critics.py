@@ -216,4 +216,8 @@ def with_global(function: types.FunctionType, name: str, replacement: object) ->
 def lookup_global(function: types.FunctionType, name: str) -> Any:
     """Return the object that a function finds under "name" or "name.attribute"."""
     first, *attributes = name.split(".")
+    if first not in function.__globals__:
+        raise RuntimeError(
+            f"{function.__qualname__} must compute {name} itself, since it is weighted there"
+        )
     return functools.reduce(getattr, attributes, function.__globals__[first])

@@ -77,7 +77,11 @@ def require_matching_buffer(buffer: ReplayBuffer, model: OffPolicyAlgorithm) -> 
 
 
 def n_stack_by_default(model: "PrioritizedAlgorithm", kind: type[PrioritizedReplayBuffer]) -> int:
-    """Return how many stacked frames the buffer stores once each, 1 for whole stacks; print it."""
+    """
+    Return the buffer's ``n_stack``, and print what it means.
+
+    It is the number of frames in a stack if each is stored once, and 1 if whole stacks are stored.
+    """
     stack = None if model.env is None else unwrap_vec_wrapper(model.env, VecFrameStack)
     if stack is None or not is_image_space(stack.observation_space):
         return 1

@@ -566,7 +566,11 @@ class Graphs:
 
 
 def obstacle_to(model: "PERDQN") -> str | None:
-    """Return why gradient steps are not recorded, "" where nobody expects it; None if they are."""
+    """
+    Return why gradient steps cannot be recorded; None if they can.
+
+    The text is empty where nothing needs to be said: on a CPU, and with ``cuda_graphs=False``.
+    """
     if not RECORDER.fits(model.device) or model.cuda_graphs is False:
         return ""
     optimizer = model.policy.optimizer

@@ -21,8 +21,8 @@ from stable_baselines3.common.save_util import data_to_json, json_to_data, load_
 from stable_baselines3.her import HerReplayBuffer
 
 from sb3_per.algorithms.environments import WITHOUT_PRIORITIES, resolve_buffer_class
-from sb3_per.buffers.her import PrioritizedHerReplayBuffer
-from sb3_per.buffers.prioritized import PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
+from sb3_per.buffers.prioritized import PrioritizedReplayBuffer
+from sb3_per.buffers.storage import library_class
 from sb3_per.options import OPTION_NAMES
 
 if TYPE_CHECKING:
@@ -69,8 +69,7 @@ def copy_to_save(model: "PrioritizedAlgorithm") -> Any:
 def options_of(buffer: PrioritizedReplayBuffer, given: dict[str, Any]) -> dict[str, Any]:
     """Return all options of a buffer; of a subclass of the user's, only those that were given."""
     options = buffer.arguments()
-    ours = PrioritizedReplayBuffer, PrioritizedDictReplayBuffer, PrioritizedHerReplayBuffer
-    if type(buffer) in ours:
+    if type(buffer) is library_class(buffer):
         return options
     # Its constructor may not take the others.
     return {name: options.get(name, value) for name, value in given.items()}
@@ -129,8 +128,7 @@ def _named_policy(model: "PrioritizedAlgorithm") -> type[BasePolicy] | str:
     """Return a model's policy; of one that SB3 lacks, a name that ``DQN.load`` refuses."""
     for name, policy in model.policy_aliases.items():
         if policy is model.policy_class and policy.__module__.startswith("sb3_per."):
-            kinds = [k for k in type(model).__mro__ if k.__module__.startswith("sb3_per.")]
-            return f"{name} of sb3_per.{kinds[0].__name__}"
+            return f"{name} of sb3_per.{library_class(model).__name__}"
     return model.policy_class
 
 
@@ -148,14 +146,12 @@ def _readable(stored: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
     options: dict[str, Any] = {}
     lost: dict[str, str] = {}
     for name, value in stored.items():
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", "Could not deserialize")  # SB3 warns of some errors
             try:
-                options |= json_to_data(json.dumps({name: value}))  # it warns of some errors
+                options |= json_to_data(json.dumps({name: value}))
             except Exception as error:  # whatever the import of a module of the user's raises
                 lost[name] = f"{type(error).__name__}: {error}"
-        if name not in options:
-            lost.setdefault(name, str(caught[-1].message) if caught else "")
     return options, lost
 
 

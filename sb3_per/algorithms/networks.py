@@ -188,8 +188,8 @@ class RainbowNetwork(QNetwork):
         """
         Return the Q-values, (B, A): the means of the distributions.
 
-        ``forward``, the actions and the targets all have their values from this method: override it
-        to change them, such as those of actions that are invalid.
+        ``forward`` and every choice of an action, also in targets, use this method: override it to
+        change the values, such as those of actions that are invalid.
 
         :param logits: What ``logits`` returns for the observations, (B, A, n_atoms).
         :param obs: The observations.

@@ -213,11 +213,11 @@ class Rainbow(PERDQN):
         self._support_edge.copy_(before.lerp(edge, 0.01))
 
     def _log_prioritization(self, steps: list[Metrics]) -> None:
-        if not self._has_distributions:
-            return super()._log_prioritization(steps)
-        # The divergence is the loss of a distribution, less the entropy of its target.
-        super()._log_prioritization([step._replace(loss=step.td_error) for step in steps])
-        edge = self._support_edge.item()
+        if self._has_distributions:
+            # The divergence is the loss of a distribution, less the entropy of its target.
+            steps = [step._replace(loss=step.td_error) for step in steps]
+        super()._log_prioritization(steps)
+        edge = self._support_edge.item()  # NaN without distributions
         if not isnan(edge):
             self.logger.record("train/support_edge", edge)
         if edge > LARGEST_SUPPORT_EDGE and self._n_updates >= 1000 and not self._has_warned:
@@ -229,7 +229,6 @@ class Rainbow(PERDQN):
                 f"{parts.v_max}: set v_min and v_max in policy_kwargs, or scale the rewards",
                 stacklevel=2,
             )
-        return None
 
     def _excluded_save_params(self) -> list[str]:
         return [*super()._excluded_save_params(), "_has_warned"]
@@ -267,22 +266,23 @@ def project(probabilities: th.Tensor, values: th.Tensor, v_min: float, v_max: fl
     places = (values.clamp(v_min, v_max) - v_min) * ((n_atoms - 1) / (v_max - v_min))
     places.clamp_(max=n_atoms - 1)  # rounding can pass the last atom, whose share would be negative
     is_small = n_atoms <= MOST_IN_PRODUCT
-    return (multiplied if is_small and not values.is_cpu else added)(probabilities, places)
+    use_product = is_small and not values.is_cpu
+    return (project_by_product if use_product else project_by_adding)(probabilities, places)
 
 
-def multiplied(probabilities: th.Tensor, places: th.Tensor) -> th.Tensor:
+def project_by_product(probabilities: th.Tensor, places: th.Tensor) -> th.Tensor:
     """
-    Return probabilities after they have moved to places among the atoms, (B, n_atoms).
+    Return the probabilities of the atoms, (B, n_atoms).
 
-    :param places: From 0 to n_atoms - 1, (B, n_atoms).
+    :param places: Where the values lie among the atoms, from 0 to n_atoms - 1, (B, n_atoms).
     """
     atoms = th.arange(places.shape[1], device=places.device).unsqueeze(1)  # (n_atoms, 1)
     shares = (1 - (places.unsqueeze(1) - atoms).abs()).clamp_(min=0)  # (B, n_atoms, n_atoms)
     return (shares * probabilities.unsqueeze(1)).sum(dim=2)
 
 
-def added(probabilities: th.Tensor, places: th.Tensor) -> th.Tensor:
-    """Return the same as ``multiplied``, in a time that is linear in the number of atoms."""
+def project_by_adding(probabilities: th.Tensor, places: th.Tensor) -> th.Tensor:
+    """Return the same as ``project_by_product``, in a time linear in the number of atoms."""
     lower = places.long().clamp_(0, places.shape[1] - 2)  # NaN becomes any atom
     of_upper = (places - lower) * probabilities
     moved = th.zeros_like(probabilities)

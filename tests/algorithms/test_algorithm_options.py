@@ -102,9 +102,9 @@ def test_double_q_must_be_true_or_false(kind):
 
 @ALL
 def test_unknown_argument_is_refused(kind):
-    with pytest.raises(ValueError, match="did you mean 'learning_rate'"):
+    with pytest.raises(ValueError, match="'lerning_rate': pass 'learning_rate'"):
         make(kind, lerning_rate=1e-3)
-    with pytest.raises(ValueError, match=r"did you mean replay_buffer_kwargs=dict\(alpha=...\)"):
+    with pytest.raises(ValueError, match=r"pass replay_buffer_kwargs=dict\(alpha=...\)"):
         make(kind, aplha=0.5)
     with pytest.raises(ValueError, match=r"'prioritized_replay_beta0': pass .*dict\(beta=...\)"):
         make(kind, prioritized_replay_beta0=0.4)

@@ -15,6 +15,7 @@ from models import (
     SQUARED,
     UNIFORM,
     all_equal,
+    for_kinds,
     gradients_of_one_step,
     is_discrete,
     logged,
@@ -204,8 +205,6 @@ def test_loss_and_td_errors_of_dqn_by_hand(double_q, threshold, monkeypatch):
 
 def next_values(model, batch):
     """Return the target networks' values of next observations, (B, 1) or quantiles (B, m)."""
-    if isinstance(model, PERDQN):
-        return model.q_net_target(batch.next_observations).amax(dim=1, keepdim=True)
     if is_discrete(type(model)):
         quantiles = model.quantile_net_target(batch.next_observations)  # (B, n, n_actions)
         best = quantiles.mean(dim=1).argmax(dim=1)
@@ -226,8 +225,6 @@ def next_values(model, batch):
 
 def current_values(model, batch):
     """Return the mean value of the sampled actions by each critic, (B, n_critics)."""
-    if isinstance(model, PERDQN):
-        return model.q_net(batch.observations).gather(1, batch.actions.long())
     if is_discrete(type(model)):
         quantiles = model.quantile_net(batch.observations)
         return quantiles[th.arange(len(batch.actions)), :, batch.actions.flatten()].mean(1)[:, None]
@@ -251,7 +248,7 @@ def values_of_crossq(model, batch):
     return values[: len(actions)], lowest - entropy
 
 
-@ALL
+@for_kinds(CRITICS)
 def test_td_errors_by_hand(kind, monkeypatch):
     model = ready(make(kind, **({"target_noise_clip": 0.0} if kind is PERTD3 else {})))
     batch, updates = model.replay_buffer.sample(16), []
@@ -318,6 +315,17 @@ def test_another_number_of_losses_is_refused(n_losses):
         pass
 
     with pytest.raises(RuntimeError, match=f"{n_losses} times .* instead of 2"):
+        ready(make(Prioritized)).train(1, 16)
+
+
+def test_train_without_the_loss_is_refused():
+    class Changed(SAC):
+        train = types.FunctionType(SAC.train.__code__, {})  # of a module without the name F
+
+    class Prioritized(PrioritizedCriticAlgorithm, Changed):
+        pass
+
+    with pytest.raises(RuntimeError, match=r"train must compute F\.mse_loss itself"):
         ready(make(Prioritized)).train(1, 16)
 
 
