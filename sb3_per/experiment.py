@@ -44,14 +44,22 @@ def train() -> None:
         others += ["--seed", str(seed)]  # RL-Zoo needs it, too
         seed = None if seed < 0 else seed  # then RL-Zoo draws one
     sys.argv[1:] = others
-    manager = partial(Experiment, resume=given.resume, resume_seed=seed)
+
+    def manager(arguments: Any, algorithm: str, *rest: Any, **options: Any) -> ExperimentManager:
+        if algorithm in ALGORITHMS:
+            options |= {"resume": given.resume, "resume_seed": seed}
+            return Experiment(arguments, algorithm, *rest, **options)
+        if given.resume:
+            raise SystemExit(f"--resume is for {', '.join(ALGORITHMS)}, got {algorithm}")
+        return ExperimentManager(arguments, algorithm, *rest, **options)
+
     setattr(rl_zoo_train, "ExperimentManager", manager)  # noqa: B010  # mypy forbids the other
     rl_zoo_train.train()
 
 
 class Experiment(ExperimentManager):
     """
-    RL-Zoo's manager. With ``--save-freq``, our algorithms write whole checkpoints, too.
+    RL-Zoo's manager of our algorithms. With ``--save-freq``, they write whole checkpoints, too.
 
     The other arguments are those of ``ExperimentManager``.
 
@@ -70,8 +78,6 @@ class Experiment(ExperimentManager):
             self._resume(resume_seed)
 
     def _resume(self, seed: int | None) -> None:
-        if self.algo not in ALGORITHMS:
-            raise SystemExit(f"--resume is for {', '.join(ALGORITHMS)}, got {self.algo}")
         if self.optimize_hyperparameters:
             rule = "a search goes on with the same --storage and --study-name"
             raise SystemExit(f"--resume continues a run; {rule}")
@@ -107,8 +113,7 @@ class Experiment(ExperimentManager):
     def setup_experiment(self) -> tuple[BaseAlgorithm, dict[str, Any]] | None:
         """Prepare as RL-Zoo does; a search keeps the section's ``policy_kwargs``."""
         made = super().setup_experiment()
-        if self.algo in ALGORITHMS:
-            self._hyperparams = _Merging(self._hyperparams)
+        self._hyperparams = _Merging(self._hyperparams)
         return made
 
     def load_trial(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -118,8 +123,6 @@ class Experiment(ExperimentManager):
         ``-params`` replaces single ``policy_kwargs`` and ``replay_buffer_kwargs`` of the trial.
         """
         found = super().load_trial(*args, **kwargs)
-        if self.algo not in ALGORITHMS:
-            return found
         self.trial_id = None  # so that the section is read without the trial
         section = super().read_hyperparameters()[0].get("policy_kwargs")
         found["policy_kwargs"] = {**_evaluated(section), **found.get("policy_kwargs", {})}
@@ -134,7 +137,7 @@ class Experiment(ExperimentManager):
     def create_callbacks(self) -> None:
         """Create RL-Zoo's callbacks, and one for checkpoints."""
         super().create_callbacks()  # type: ignore[no-untyped-call]  # RL-Zoo leaves it untyped
-        if self.save_freq > 0 and self.algo in ALGORITHMS:
+        if self.save_freq > 0:
             self.callbacks.append(CheckpointCallback(self.save_freq, self.save_path, keep=KEEP))
 
     def read_hyperparameters(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -174,9 +177,6 @@ class Experiment(ExperimentManager):
 
         With ``--save-freq``, Ctrl-C writes a checkpoint.
         """
-        if self.algo not in ALGORITHMS:
-            super().learn(model)
-            return
         if self.tensorboard_log:
             self._set_logger(model)
         if self.checkpoint is not None:

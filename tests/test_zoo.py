@@ -409,15 +409,3 @@ def test_rainbows_search_chooses_its_support(study):
     explores = {("exploration_final_eps" in found, policy["noisy"]) for found, policy in both}
     assert explores == {(True, False), (False, True)}
     assert -policy["v_min"] == policy["v_max"] >= 1
-
-
-def test_trials_of_other_algorithms_stay_as_they_are(monkeypatch):
-    trial = {"policy_kwargs": {"activation_fn": nn.Tanh}}
-    monkeypatch.setattr(ExperimentManager, "load_trial", lambda self: trial)
-    monkeypatch.setattr(ExperimentManager, "setup_experiment", lambda self: None)
-    manager = Experiment.__new__(Experiment)
-    manager.algo, manager._hyperparams = "ppo", {}
-
-    manager.setup_experiment()
-    assert manager.load_trial() is trial
-    assert type(manager._hyperparams) is dict

@@ -253,10 +253,7 @@ def _row(
     """Compare two variants, on the seeds that both have finished in all these environments."""
     both = [[_select(runs, name, scope) for scope in environments] for name in (variant, over)]
     seeds = sorted(set.intersection(*(set(part.index) for part in (*both[0], *both[1]))))
-    row: dict[str, Any] = {
-        "seeds": len(seeds),
-        "verdict": _too_few(len(seeds)),
-    }
+    row: dict[str, Any] = {"seeds": len(seeds), "verdict": _too_few(len(seeds))}
     if not seeds:
         return row
     unit, digits = ("return", None) if len(environments) == 1 else ("score", 3)

@@ -137,7 +137,7 @@ def _build(run: Run) -> None:
             )
             model, _ = manager.setup_experiment()
     starts, steps = getattr(model, "learning_starts", 0), run.settings["steps"]
-    if starts >= steps:
+    if starts >= steps and "budget" not in run.settings:
         raise ValueError(f"learning_starts must be below steps ({steps}), got {starts}")
 
 

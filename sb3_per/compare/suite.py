@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import gymnasium as gym
+import numpy as np
 import yaml
 from pydantic import (
     BaseModel,
@@ -162,11 +163,8 @@ class Suite(Section):
                 values = hyperparameters(environment, variant)
                 for name, value in values.items():
                     if isinstance(value, str) and re.fullmatch(FLOAT_AS_TEXT, value):
-                        number = float(value)
-                        hint = f"{number:.0f}" if number.is_integer() else yaml.safe_dump(number)
-                        raise ValueError(
-                            f"{name}: {value} is text in YAML, write {hint.split()[0]}"
-                        )
+                        number = np.format_float_positional(float(value), trim="-")
+                        raise ValueError(f"{name}: {value} is text in YAML, write {number}")
                 if "env_kwargs" in values:  # RL-Zoo does not pass them to the evaluations
                     raise ValueError("env_kwargs belong to the environment, not to hyperparameters")
                 every, n_envs = environment.evaluation.every, values.get("n_envs", 1)

@@ -21,7 +21,7 @@ import torch as th
 import yaml
 from rl_zoo3 import ALGOS
 from rl_zoo3.exp_manager import ExperimentManager
-from stable_baselines3.common.callbacks import BaseCallback, CallbackList
+from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
 from stable_baselines3.common.utils import set_random_seed
 
 from sb3_per import zoo
@@ -64,14 +64,11 @@ def _trained(run: Run, folder: Path, device: str) -> Result:
     manager = manager_of(run, folder, device)
     set_random_seed(run.seed)
     model, _ = manager.setup_experiment()
-    before, after = _Clock(manager.eval_freq), _Clock(manager.eval_freq)
     *of_user, of_zoo = manager.callbacks  # RL-Zoo appends its evaluation last
-    evaluation: list[BaseCallback] = [before, of_zoo, after]
     n_evaluations = run.settings["steps"] // run.settings["evaluation"]["every"]
     budget = run.settings.get("budget")
-    if budget is not None:
-        evaluation = [_Budget(budget, n_evaluations, evaluation)]
-    manager.callbacks = [*of_user, *evaluation]
+    evaluation = _Timed(of_zoo) if budget is None else _Budget(of_zoo, budget, n_evaluations)
+    manager.callbacks = [*of_user, evaluation]
     start = _now()
     manager.learn(model)
     wall, cpu = _now() - start
@@ -79,10 +76,9 @@ def _trained(run: Run, folder: Path, device: str) -> Result:
         raise RuntimeError(
             f"nothing was learned in {model.num_timesteps} steps, all of them warm-up"
         )
-    if len(after.times) < n_evaluations:
+    if len(of_zoo.evaluations_results) < n_evaluations:
         raise RuntimeError(f"the training ended after {model.num_timesteps} steps")
     manager.save_trained_model(model)
-    evaluating = np.subtract(after.times, before.times).sum(axis=0)
     with np.load(Path(manager.save_path, "evaluations.npz")) as file:
         steps, returns = file["timesteps"].tolist(), file["results"].tolist()
     edge = float(getattr(model, "_support_edge", math.nan))  # Rainbow's
@@ -96,8 +92,8 @@ def _trained(run: Run, folder: Path, device: str) -> Result:
         "seconds": {
             "wall": wall,
             "cpu": cpu,
-            "training_wall": wall - evaluating[0],
-            "training_cpu": cpu - evaluating[1],
+            "training_wall": wall - evaluation.spent[0],
+            "training_cpu": cpu - evaluation.spent[1],
         },
         "support_edge": None if math.isnan(edge) else edge,
         "versions": _versions() | {"device": device, "platform": platform.platform()},
@@ -148,32 +144,12 @@ def manager_of(run: Run, folder: Path, device: str) -> Any:
     return manager
 
 
-class _Clock(BaseCallback):
-    """Notes the time at every evaluation; one clock runs before it, another one after."""
+class _Timed(BaseCallback):
+    """RL-Zoo's evaluation, and the time that it has taken."""
 
-    def __init__(self, every: int) -> None:
+    def __init__(self, evaluation: EvalCallback) -> None:
         super().__init__()
-        self.every = every
-        self.times: list[np.ndarray] = []
-
-    def _on_step(self) -> bool:
-        if self.n_calls % self.every == 0:
-            self.times.append(_now())
-        return True
-
-
-class _Budget(BaseCallback):
-    """
-    Ends a training after some CPU time, with evaluations after equal parts of it.
-
-    Schedules follow the time: the number of all steps is what the pace so far leads to.
-    """
-
-    def __init__(self, seconds: float, n_evaluations: int, evaluation: list[BaseCallback]) -> None:
-        super().__init__()
-        self.seconds, self.n_evaluations = seconds, n_evaluations
-        self.n_evaluated = 0
-        self.evaluation = CallbackList(evaluation)
+        self.evaluation, self.spent = evaluation, np.zeros(2)
 
     def _init_callback(self) -> None:
         self.evaluation.init_callback(self.model)
@@ -183,15 +159,33 @@ class _Budget(BaseCallback):
         self.start = time.process_time()
 
     def _on_step(self) -> bool:
-        used = time.process_time() - self.start
+        self.evaluation.update_locals(self.locals)
+        if (self.evaluation.n_calls + 1) % self.evaluation.eval_freq > 0:
+            return self.evaluation.on_step()  # it only counts
+        before = _now()
+        goes_on = self.evaluation.on_step()
+        self.spent += _now() - before
+        return goes_on
+
+
+class _Budget(_Timed):
+    """
+    Ends a training after some CPU time, with evaluations after equal parts of it.
+
+    Schedules follow the time: the number of all steps is what the pace so far leads to.
+    """
+
+    def __init__(self, evaluation: EvalCallback, seconds: float, n_evaluations: int) -> None:
+        super().__init__(evaluation)
+        self.seconds, self.n_evaluations = seconds, n_evaluations
+
+    def _on_step(self) -> bool:
+        used = time.process_time() - self.start - self.spent[1]  # evaluations do not count
         share = min(used / self.seconds, 1.0)
         self.model._total_timesteps = round(self.num_timesteps / max(share, 1 / ENDLESS))
-        if share >= (self.n_evaluated + 1) / self.n_evaluations:
-            self.n_evaluated += 1
-            self.evaluation.update_locals(self.locals)
-            self.evaluation.on_step()
-            self.start = time.process_time() - used  # evaluations do not count
-        return self.n_evaluated < self.n_evaluations
+        if share >= (self.evaluation.n_calls + 1) / self.n_evaluations:
+            super()._on_step()
+        return self.evaluation.n_calls < self.n_evaluations
 
 
 def _now() -> np.ndarray:

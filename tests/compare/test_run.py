@@ -269,14 +269,6 @@ def test_new_writes_the_template(tmp_path, monkeypatch):
     assert file.read_text() == "precious"
 
 
-def test_one_evaluation_at_the_end_suffices(tmp_path):
-    once = of_environment(evaluation={"every": 90, "episodes": 2})
-
-    assert make_runs(Suite.model_validate({**once, "seeds": 1}), tmp_path, 2, "cpu") == []
-
-    assert [result["steps"] for _, result in read(tmp_path).finished] == [[90], [90]]
-
-
 def test_budget_ends_runs_after_equal_cpu_time(tmp_path):
     declared = of_environment(budget="3s")
     hyperparameters = declared["environments"][ENVIRONMENT]["hyperparameters"]
@@ -294,6 +286,13 @@ def test_budget_ends_runs_after_equal_cpu_time(tmp_path):
         model = DQN.load(run_folder(tmp_path, run) / "sb3_per-BlindCliffwalk-v0.zip")
         assert model._current_progress_remaining < 0.1
     write(read(tmp_path), tmp_path / "report")
+
+
+def test_with_a_budget_warm_up_may_be_longer_than_steps():
+    declared = of_environment(budget="1h")
+    declared["environments"][ENVIRONMENT]["hyperparameters"]["learning_starts"] = 90
+
+    check(runs_of(Suite.model_validate(declared)))
 
 
 class CountsRollouts(BaseCallback):
