@@ -5,23 +5,12 @@ Small environments of our own: BlindCliffwalk (Schaul et al. 2016) and a sparse 
 registers them, and SB3's BitFlippingEnv.
 """
 
-from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
-
-from sb3_per._utils import require_one_of
-
-# Noise with mean 0 and standard deviation 1. The skewed kind is 3 one time in ten and -1/3
-# otherwise: its large TD errors are rare and mean nothing, but prioritization prefers them.
-NOISES: dict[str, Callable[[np.random.Generator], float]] = {
-    "none": lambda random: 0.0,
-    "gaussian": lambda random: random.normal(),
-    "skewed": lambda random: 3.0 if random.random() < 0.1 else -1 / 3,
-}
 
 
 class BlindCliffwalk(gym.Env[Any, Any]):
@@ -33,41 +22,23 @@ class BlindCliffwalk(gym.Env[Any, Any]):
     rewarded with 1, all others with 0. Random actions earn the reward once in 2^n episodes.
 
     :param n: Number of states, at least 1.
-    :param observations: ``"one-hot"``: a vector of n floats; ``"integer"``: the state's number.
-    :param noise: Added to every reward, one of ``NOISES``; its mean is 0, so true values stay.
-    :param noise_scale: Standard deviation of the noise, at least 0.
     :param render_mode: Accepted, since SB3 and RL-Zoo pass one, but there is nothing to see.
     """
 
     # A plain dict, as gymnasium declares it; the class does not change it.
     metadata = {"render_modes": []}  # noqa: RUF012
 
-    def __init__(
-        self,
-        n: int = 12,
-        observations: Literal["one-hot", "integer"] = "one-hot",
-        noise: str = "none",
-        noise_scale: float = 1.0,
-        render_mode: str | None = None,
-    ) -> None:
-        require_one_of("observations", observations, ("one-hot", "integer"))
-        require_one_of("noise", noise, (*NOISES,))
-        self.n = int(n)
-        self.noise = noise
-        self.noise_scale = noise_scale
+    def __init__(self, n: int = 12, render_mode: str | None = None) -> None:
+        self.n = n
         self.render_mode = render_mode
         self.action_space = spaces.Discrete(2)
-        self.observation_space = (
-            spaces.Discrete(self.n)
-            if observations == "integer"
-            else spaces.Box(0.0, 1.0, (self.n,), np.float32)
-        )
+        self.observation_space = spaces.Box(0.0, 1.0, (n,), np.float32)
         self._state = 0
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Return to the first state; ``seed`` seeds the noise."""
+        """Return to the first state."""
         super().reset(seed=seed)
         self._state = 0
         return self.observation(0), {}
@@ -77,13 +48,10 @@ class BlindCliffwalk(gym.Env[Any, Any]):
         next_state, reward = outcome(self.n, self._state, int(action))
         if next_state is not None:
             self._state = next_state
-        noise = self.noise_scale * NOISES[self.noise](self.np_random)
-        return self.observation(self._state), reward + noise, next_state is None, False, {}
+        return self.observation(self._state), reward, next_state is None, False, {}
 
-    def observation(self, state: int) -> NDArray[np.float32] | int:
-        """Return the observation of a state."""
-        if isinstance(self.observation_space, spaces.Discrete):
-            return state
+    def observation(self, state: int) -> NDArray[np.float32]:
+        """Return the observation of a state: a one-hot vector."""
         one_hot = np.zeros(self.n, dtype=np.float32)
         one_hot[state] = 1.0
         return one_hot
@@ -95,7 +63,7 @@ def right_action(state: int) -> int:
 
 
 def outcome(n: int, state: int, action: int) -> tuple[int | None, float]:
-    """Return the next state, None where the episode ends, and the reward without noise."""
+    """Return the next state, None where the episode ends, and the reward."""
     if action != right_action(state):
         return None, 0.0
     return (state + 1, 0.0) if state + 1 < n else (None, 1.0)

@@ -5,18 +5,18 @@ Results are JSON lines, one for each run, in a file that grows run by run.
 """
 
 import argparse
+import importlib
 import itertools
 import json
 import sys
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
-from types import ModuleType
 
 import pandas as pd
 from tqdm import tqdm
 
-from benchmarks.cliffwalk import methods, report
+from benchmarks.cliffwalk import report
 
 KEY = ["learner", "method", "n", "seed"]
 
@@ -44,12 +44,13 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _make(asked: argparse.Namespace) -> Path:
     """Make the runs that the file does not hold yet; each is written when it is done."""
-    family = _family(asked.networks)
-    name = "cliffwalk_networks" if asked.networks else "cliffwalk"
+    # Imported here: torch takes seconds, and tables do not need it.
+    kinds, name = ("networks", "cliffwalk_networks") if asked.networks else ("methods", "cliffwalk")
+    family = importlib.import_module(f"benchmarks.cliffwalk.{kinds}")
     path: Path = asked.out or Path("runs", f"{name}.jsonl")
     path.parent.mkdir(parents=True, exist_ok=True)
     done = set()
-    if path.exists():
+    if path.exists() and path.stat().st_size > 0:
         done = {*pd.read_json(path, lines=True)[KEY].itertuples(index=False, name=None)}
     trials = [
         trial
@@ -70,14 +71,6 @@ def _make(asked: argparse.Namespace) -> Path:
             file.write(f"{json.dumps(row)}\n")
             file.flush()
     return path
-
-
-def _family(networks: bool) -> ModuleType:
-    if networks:
-        from benchmarks.cliffwalk import networks as family  # torch takes seconds
-
-        return family
-    return methods
 
 
 if __name__ == "__main__":

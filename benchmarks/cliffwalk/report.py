@@ -10,41 +10,30 @@ from matplotlib.ticker import EngFormatter, NullFormatter
 
 from sb3_per.compare.report import COLOURS, WIDTH, add_legend, figure_style, markdown, save_figure
 
-# The names of learners and methods in tables and figures, and their order.
-NAMES = {
+GREY, BLUE, ORANGE, GREEN, PURPLE, *_ = COLOURS
+# The learners in tables and figures, in their order.
+LEARNERS = {
     "tabular": "Tabular Q",
     "linear": "Linear Q",
     "network_lr1e-3": "Networks, learning rate 1e-3",
     "network_lr2.5e-4": "Networks, learning rate 2.5e-4",
-    "uniform": "uniform",
-    "oracle": "oracle",
-    "greedy": "greedy",
-    "proportional_alpha0.6": "proportional 0.6",
-    "proportional_alpha1.0": "proportional 1",
-    "rank_alpha0.7": "ranks 0.7",
-    "rank_alpha1.0": "ranks 1",
-    "DQN": "DQN",
-    "PERDQN": "PERDQN",
-    "alpha_0.6": "PERDQN, alpha 0.6",
-    "alpha_0.6_corrected": "PERDQN, alpha 0.6, beta 1",
-    "paper": "PERDQN, the paper's settings",
 }
-GREY, BLUE, ORANGE, GREEN, PURPLE, *_ = COLOURS
-# Dashes tell the two versions of a method apart in print.
-STYLES = {
-    "uniform": (GREY, "-"),
-    "DQN": (GREY, "-"),
-    "PERDQN": (BLUE, "-"),
-    "paper": (ORANGE, "-"),
-    "alpha_0.6": (BLUE, "--"),
-    "alpha_0.6_corrected": (GREEN, "--"),
-    "oracle": (GREEN, "-"),
-    "greedy": (PURPLE, "-"),
-    "proportional_alpha0.6": (BLUE, "-"),
-    "proportional_alpha1.0": (BLUE, "--"),
-    "rank_alpha0.7": (ORANGE, "-"),
-    "rank_alpha1.0": (ORANGE, "--"),
+# The methods in their order: name, colour and line. Dashes tell two versions of a method apart.
+METHODS = {
+    "uniform": ("uniform", GREY, "-"),
+    "oracle": ("oracle", GREEN, "-"),
+    "greedy": ("greedy", PURPLE, "-"),
+    "proportional_alpha0.6": ("proportional 0.6", BLUE, "-"),
+    "proportional_alpha1.0": ("proportional 1", BLUE, "--"),
+    "rank_alpha0.7": ("ranks 0.7", ORANGE, "-"),
+    "rank_alpha1.0": ("ranks 1", ORANGE, "--"),
+    "DQN": ("DQN", GREY, "-"),
+    "PERDQN": ("PERDQN", BLUE, "-"),
+    "alpha_0.6": ("PERDQN, alpha 0.6", BLUE, "--"),
+    "alpha_0.6_corrected": ("PERDQN, alpha 0.6, beta 1", GREEN, "--"),
+    "paper": ("PERDQN, the paper's settings", ORANGE, "-"),
 }
+NAMES = LEARNERS | {method: name for method, (name, *_) in METHODS.items()}
 
 
 def in_order(names: pd.Series) -> list[str]:
@@ -90,14 +79,14 @@ def draw(runs: pd.DataFrame, file: Path) -> None:
 def _draw_panel(panel: Any, runs: pd.DataFrame, learner: str) -> None:
     found = medians(runs, learner)
     for method in in_order(found.index.get_level_values("method")):
-        colour, dash = STYLES[method]
+        name, colour, dash = METHODS[method]
         curve = found.loc[method]
         curve = curve[np.isfinite(curve["median"])]
         n_transitions = 2.0 ** (curve.index + 1) - 2  # n states have about 2^(n + 1)
         panel.fill_between(
             n_transitions, curve["min"], curve["max"], color=colour, alpha=0.2, linewidth=0
         )
-        panel.plot(n_transitions, curve["median"], dash, color=colour, label=NAMES[method])
+        panel.plot(n_transitions, curve["median"], dash, color=colour, label=name)
     panel.set_xscale("log", base=2)
     panel.xaxis.set_major_formatter(EngFormatter(places=0, sep=""))
     panel.xaxis.set_minor_formatter(NullFormatter())

@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 import torch as th
 
+from benchmarks.speed import contestants, gradient_steps, memory, ops, rainbow, train
 from benchmarks.tables import Row, as_text, save
 
 CAPACITIES = (10_000, 100_000, 1_000_000, 10_000_000)
@@ -25,8 +26,6 @@ def main(arguments: list[str] | None = None) -> None:
     if asked.out:
         save(rows.to_dict("records"), asked.out)
     if asked.figure:
-        from benchmarks.speed import memory, ops
-
         (ops if asked.what == "ops" else memory).draw(rows, asked.figure)
 
 
@@ -74,8 +73,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _ops(asked: argparse.Namespace) -> list[Row]:
-    from benchmarks.speed import contestants, ops
-
     workloads = [contestants.flat(capacity) for capacity in asked.capacities]
     if asked.images:
         workloads.append(contestants.images(asked.images))
@@ -86,34 +83,24 @@ def _ops(asked: argparse.Namespace) -> list[Row]:
 
 
 def _train(asked: argparse.Namespace) -> list[Row]:
-    from benchmarks.speed import train
-
     return [row for name in asked.tasks for row in train.measure(name, asked.rounds, asked.device)]
 
 
 def _gradient_steps(asked: argparse.Namespace) -> list[Row]:
-    from benchmarks.speed import gradient_steps
-
     names = asked.algorithms or gradient_steps.bases()
     return [gradient_steps.measure(name, asked.rounds) for name in names]
 
 
 def _rainbow(asked: argparse.Namespace) -> list[Row]:
-    from benchmarks.speed import rainbow
-
     return rainbow.measure(asked.rounds)
 
 
 def _slots(asked: argparse.Namespace) -> list[Row]:
-    from benchmarks.speed import memory
-
     kinds = ("proportional", "rank")
     return [memory.measure_slots(kind, asked.capacity, asked.steps) for kind in kinds]
 
 
 def _images(asked: argparse.Namespace) -> list[Row]:
-    from benchmarks.speed import memory
-
     return memory.measure_images(asked.images)
 
 

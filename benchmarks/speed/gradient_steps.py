@@ -7,11 +7,13 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
-from stable_baselines3 import DDPG, DQN, SAC, TD3
+from rl_zoo3 import ALGOS
+from stable_baselines3 import DQN
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from benchmarks.tables import Row, quartiles
 from sb3_per.algorithms import ALGORITHMS
+from sb3_per.zoo import BASES
 
 N_STORED = 20_000
 STEPS_IN_A_SLICE = 40
@@ -29,19 +31,9 @@ class Noise(gym.Env[NDArray[np.float32], Any]):
         return np.zeros(17, np.float32), {}
 
 
-def bases() -> dict[str, type[OffPolicyAlgorithm]]:
-    """Return the base of each of our algorithms, by our name."""
-    found: dict[str, type[OffPolicyAlgorithm]] = {
-        "per_dqn": DQN,
-        "per_sac": SAC,
-        "per_td3": TD3,
-        "per_ddpg": DDPG,
-    }
-    if "per_tqc" in ALGORITHMS:  # sb3-contrib is installed
-        from sb3_contrib import QRDQN, TQC, CrossQ
-
-        found |= {"per_qrdqn": QRDQN, "per_tqc": TQC, "per_crossq": CrossQ}
-    return found
+def bases() -> dict[str, Any]:
+    """Return the base of each of our algorithms except Rainbow, by our name."""
+    return {name: ALGOS[base] for name, base in BASES.items() if name != "rainbow"}
 
 
 def make(algorithm: type[OffPolicyAlgorithm], discrete: bool) -> OffPolicyAlgorithm:

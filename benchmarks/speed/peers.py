@@ -122,9 +122,9 @@ class TorchRLTrees:
         self._next = (self._next + 1) % self._capacity
 
 
-def peers(workload: Workload) -> Iterator[tuple[str, str, Callable[[], Contestant]]]:
-    """Name, package and how to make each of them."""
-    yield "cpprb", "cpprb", lambda: Cpprb(workload)
-    yield "Tianshou", "tianshou", lambda: Tianshou(workload)
-    yield "torchrl's trees, bare", "torchrl", lambda: TorchRLTrees(workload)
-    yield "Tianshou's tree, bare", "tianshou", lambda: TianshouTree(workload)
+def peers(workload: Workload) -> Iterator[tuple[str, Callable[[], Contestant]]]:
+    """Return them by name."""
+    yield "cpprb", lambda: Cpprb(workload)
+    yield "Tianshou", lambda: Tianshou(workload)
+    yield "torchrl's trees, bare", lambda: TorchRLTrees(workload)
+    yield "Tianshou's tree, bare", lambda: TianshouTree(workload)

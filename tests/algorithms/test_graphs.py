@@ -63,9 +63,10 @@ def test_recorded_steps_equal_eager_steps(case, recorder):
     assert all_equal(recorded, eager)
 
 
-def test_long_training_equals_eager_steps(recorder):
+@pytest.mark.parametrize("kind", [PERDQN, Rainbow])
+def test_long_training_equals_eager_steps(kind, recorder):
     case = {"learning_rate": lambda left: 1e-2 * left, "target_update_interval": 50}
-    recorded, eager = both(parts=(520, 500), device=recorder.device, **case)
+    recorded, eager = both(kind, parts=(520, 500), device=recorder.device, **case)
 
     assert recorder.n_recorded == 3  # gradients, the optimizer's step, actions
     assert all_equal(recorded, eager)

@@ -36,13 +36,6 @@ def has_step(model):
     return model._graphs._step is not None
 
 
-def test_a_thousand_steps_of_rainbow():
-    case = {"learning_rate": lambda left: 1e-2 * left, "target_update_interval": 50}
-    recorded, eager = both(Rainbow, parts=(600, 600), device="cuda", **case)
-
-    assert all_equal(recorded, eager)
-
-
 class WaitsWhileRecorded(FlattenExtractor):
     """A network whose recording fails as late as possible."""
 

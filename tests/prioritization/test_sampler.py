@@ -45,25 +45,6 @@ def test_slots_are_sampled_as_often_as_the_mixture_says(prioritization, stratifi
     assert counts[[0, 7, 14]].sum() == 0
 
 
-@pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
-@pytest.mark.parametrize("normalization", ["batch", "buffer", "mean", "none"])
-@pytest.mark.parametrize("batch_size", [1, 8])  # of 1: either part of the mixture may be empty
-def test_weights_of_a_mixture_follow_the_formula(normalization, share, batch_size):
-    sampler = make(uniform_share=share, weight_normalization=normalization)
-    probabilities = sampler.probabilities(np.arange(N))
-
-    for _ in range(20):
-        slots, weights = sampler.sample(batch_size, beta=0.7)
-        expected = (37 * probabilities[slots]) ** -0.7
-        expected /= {
-            "batch": expected.max(),
-            "buffer": (37 * probabilities[probabilities > 0].min()) ** -0.7,
-            "mean": expected.mean(),
-            "none": 1.0,
-        }[normalization]
-        np.testing.assert_allclose(weights[:, 0], expected, rtol=1e-5)
-
-
 @pytest.mark.parametrize("stratified", [True, False])
 @pytest.mark.parametrize("batch_size", [1, 8])
 def test_uniform_samples_are_uniform_over_stored_slots(stratified, batch_size):

@@ -257,18 +257,6 @@ def test_checkpoint_continues_with_another_folder_and_size(tmp_path):
     assert smaller.learn(30, reset_num_timesteps=False).replay_buffer.full
 
 
-def test_returns_are_those_of_the_buffer(tmp_path):
-    model = make(kind=PERDQN, n_steps=3)
-    assigned = make(kind=PERDQN, n_steps=2).replay_buffer
-    assigned.gamma = 0.5
-    model.replay_buffer = assigned
-    save_checkpoint(model, tmp_path / "checkpoint")
-
-    resumed = load_checkpoint(tmp_path / "checkpoint", Corridor())
-
-    assert (resumed.replay_buffer.n_steps, resumed.replay_buffer.gamma) == (2, 0.5)
-
-
 def test_model_that_was_saved_without_an_environment(tmp_path):
     make(kind=PERDQN).learn(60).save(tmp_path / "model")
     save_checkpoint(PERDQN.load(tmp_path / "model", device="cpu"), tmp_path / "checkpoint")

@@ -159,6 +159,10 @@ def test_other_files_are_refused_with_what_reads_them(tmp_path):
     for name in ("model.zip", "model.ckpt"):
         with pytest.raises(ValueError, match="load_buffer reads whole files of save_buffer"):
             load_buffer(tmp_path / name, model.replay_buffer)
+    (tmp_path / "text").write_text("text")
+    for name in ("model.zip", "text"):
+        with pytest.raises(ValueError, match=f"^[^<]*{name}.* save_"):
+            model.load_replay_buffer(tmp_path / name)
     for name in ("model.zip", "buffer.npz"):
         with pytest.raises(ValueError, match="load_checkpoint of save_checkpoint"):
             load_checkpoint(tmp_path / name, Corridor())
