@@ -23,7 +23,7 @@ from sb3_per import PERDQN
 
 RESULTS = Path(__file__).parents[1] / "results" / "demonstrations.jsonl.gz"
 OURS: dict[str, Any] = {"double_q": True}
-
+STEPS = 10_000
 
 # The algorithm, its options, and the number of episodes of the planner.
 VARIANTS: dict[str, tuple[Any, dict[str, Any], int]] = {
@@ -33,7 +33,7 @@ VARIANTS: dict[str, tuple[Any, dict[str, Any], int]] = {
 }
 
 
-def run(variant: str, seed: int, steps: int) -> dict[str, Any]:
+def run(variant: str, seed: int) -> dict[str, Any]:
     """Train and test one agent, and return a row of the results."""
     th.set_num_threads(1)
     warnings.simplefilter("ignore")
@@ -42,8 +42,8 @@ def run(variant: str, seed: int, steps: int) -> dict[str, Any]:
     model = kind("MlpPolicy", make(seed), seed=seed, **SETTINGS, **options)
     if n_episodes > 0:
         model.add_demonstrations(episodes_of_the_planner(n_episodes, 10_000 + seed))
-    row: dict[str, Any] = {"variant": variant, "seed": seed, "steps": steps}
-    row["success"] = success_rate(model.learn(steps))
+    row: dict[str, Any] = {"variant": variant, "seed": seed, "steps": STEPS}
+    row["success"] = success_rate(model.learn(STEPS))
     return {**row, "cpu_seconds": round(process_time() - started)}
 
 
@@ -52,12 +52,12 @@ def read() -> list[dict[str, Any]]:
     return [json.loads(line) for line in gzip.open(RESULTS, "rt")] if RESULTS.exists() else []
 
 
-def main(steps: int, seeds: int, jobs: int) -> None:
+def main(seeds: int, jobs: int) -> None:
     rows = read()
     done = {(row["variant"], row["seed"]) for row in rows}
     left = [(name, seed) for name in VARIANTS for seed in range(seeds) if (name, seed) not in done]
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-        for future in as_completed([pool.submit(run, *which, steps) for which in left]):
+        for future in as_completed([pool.submit(run, *which) for which in left]):
             rows.append(future.result())
             print(json.dumps(rows[-1]), flush=True)
             lines = sorted(json.dumps(row) + "\n" for row in rows)
@@ -69,7 +69,6 @@ def main(steps: int, seeds: int, jobs: int) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=10_000)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--jobs", type=int, default=2)
     main(**vars(parser.parse_args()))

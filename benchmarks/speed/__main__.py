@@ -68,7 +68,9 @@ def _parser() -> argparse.ArgumentParser:
     for command in (ops, train, steps, rainbow, slots, images):
         command.add_argument("--out", type=Path, help="write the results into this .jsonl.gz file")
         command.add_argument("--results", type=Path, help="print this file, and measure nothing")
-        command.add_argument("--figure", type=Path, help="file of a figure (ops, image-memory)")
+        command.set_defaults(figure=None)
+    for command in (ops, images):
+        command.add_argument("--figure", type=Path, help="file of a figure")
     return parser
 
 
