@@ -22,6 +22,66 @@ NewArray = Callable[[tuple[int, ...], Any], NDArray[Any]]
 ROWS_BEFORE_WARNING = 10
 
 
+class StackLayout:
+    """
+    The shape of stacked observations, and the axis on which ``VecFrameStack`` has stacked them.
+
+    :param space: Space of the stacked observations.
+    :param n_stack: Frames in an observation.
+    :param n_envs: Environments in a row.
+    :param frames_first: Whether frames are stacked on the first axis; None to decide by the space.
+    :raises ValueError: for a space that stacked observations cannot have.
+    """
+
+    def __init__(
+        self, space: spaces.Space[Any], n_stack: int, n_envs: int, frames_first: bool | None
+    ) -> None:
+        if not isinstance(space, spaces.Box):
+            raise ValueError(f"n_stack={n_stack} needs Box observations, got {space}")
+        shape = space.shape
+        if frames_first is None:
+            fits_first, fits_last = (shape[axis] % n_stack == 0 for axis in (0, -1))
+            # As SB3 recognizes images with channels first, and as gymnasium stacks other arrays.
+            is_likely = shape[0] == (min(shape) if is_image_space(space) else n_stack)
+            frames_first = fits_first and (is_likely or not fits_last)
+        if shape[0 if frames_first else -1] % n_stack != 0:
+            raise ValueError(f"n_stack={n_stack} must divide the number of channels, got {shape}")
+        self.shape, self.n_stack, self.n_envs = shape, n_stack, n_envs
+        self.frames_first = frames_first
+        self.dtype = np.dtype(space.dtype)
+        self.n_bytes = math.prod(shape) * self.dtype.itemsize // n_stack  # of a frame
+        n_outer = 1 if frames_first else math.prod(shape[:-1])
+        self._stored_row = (n_envs, n_outer, n_stack, self.n_bytes // n_outer)
+        is_shifted = np.full(self._stored_row[1:], 0xFF, dtype=np.uint8)
+        is_shifted[:, -1] = 0  # where a next observation has its newest frame
+        # Of the bytes of an observation, except those of one frame.
+        self.is_shifted = is_shifted.ravel()[: -self._stored_row[-1]]
+
+    def as_bytes(self, observations: Any) -> Frames:
+        """
+        Return observations as bytes, shape (n_envs, n_outer, n_stack, n_inner), oldest frame first.
+
+        A frame has one outer part if channels come first, and one for each pixel if they come last.
+
+        :raises ValueError: for observations of another shape.
+        """
+        stacks = np.ascontiguousarray(observations, self.dtype)
+        if stacks.shape[-len(self.shape) :] != self.shape:  # `reshape` would take other axes
+            raise ValueError(
+                f"the shape of observations must end with {self.shape}, got {stacks.shape}"
+            )
+        return stacks.view(np.uint8).reshape(self._stored_row)
+
+    def as_observations(self, frames: Frames) -> NDArray[Any]:
+        """Return observations from the bytes of their frames, shape (B, n_stack, n_bytes)."""
+        values = frames.view(self.dtype)
+        if self.frames_first:
+            return values.reshape(-1, *self.shape)
+        n_channels = self.shape[-1] // self.n_stack
+        values = values.reshape(-1, self.n_stack, *self.shape[:-1], n_channels)
+        return np.moveaxis(values, 1, -2).reshape(-1, *self.shape)
+
+
 class FrameStore:
     """
     Observations and next observations of a replay buffer, by slot.
@@ -42,7 +102,7 @@ class FrameStore:
     """
 
     def __init__(
-        self, n_rows: int, layout: "StackLayout", zeros: Callable[..., NDArray[Any]] = np.zeros
+        self, n_rows: int, layout: StackLayout, zeros: Callable[..., NDArray[Any]] = np.zeros
     ) -> None:
         self.n_rows, self.n_stack, self.layout = n_rows, layout.n_stack, layout
         n_ring, n_envs = n_rows + layout.n_stack, layout.n_envs
@@ -206,7 +266,7 @@ class StackedRows:
     """
 
     def __init__(
-        self, gather: Callable[[IntArray], NDArray[Any]], n_rows: int, layout: "StackLayout"
+        self, gather: Callable[[IntArray], NDArray[Any]], n_rows: int, layout: StackLayout
     ) -> None:
         self._gather, self.shape = gather, (n_rows, layout.n_envs, *layout.shape)
         self.dtype, self.ndim = layout.dtype, len(self.shape)
@@ -236,66 +296,6 @@ def _without_zeros(stack: Frames) -> Frames:
     frames = stack.swapaxes(0, 1).reshape(stack.shape[1], -1)
     is_frame = frames.any(axis=1)
     return frames[is_frame.argmax() if is_frame.any() else len(frames) :].copy()
-
-
-class StackLayout:
-    """
-    The shape of stacked observations, and the axis on which ``VecFrameStack`` has stacked them.
-
-    :param space: Space of the stacked observations.
-    :param n_stack: Frames in an observation.
-    :param n_envs: Environments in a row.
-    :param frames_first: Whether frames are stacked on the first axis; None to decide by the space.
-    :raises ValueError: for a space that stacked observations cannot have.
-    """
-
-    def __init__(
-        self, space: spaces.Space[Any], n_stack: int, n_envs: int, frames_first: bool | None
-    ) -> None:
-        if not isinstance(space, spaces.Box):
-            raise ValueError(f"n_stack={n_stack} needs Box observations, got {space}")
-        shape = space.shape
-        if frames_first is None:
-            fits_first, fits_last = (shape[axis] % n_stack == 0 for axis in (0, -1))
-            # As SB3 recognizes images with channels first, and as gymnasium stacks other arrays.
-            is_likely = shape[0] == (min(shape) if is_image_space(space) else n_stack)
-            frames_first = fits_first and (is_likely or not fits_last)
-        if shape[0 if frames_first else -1] % n_stack != 0:
-            raise ValueError(f"n_stack={n_stack} must divide the number of channels, got {shape}")
-        self.shape, self.n_stack, self.n_envs = shape, n_stack, n_envs
-        self.frames_first = frames_first
-        self.dtype = np.dtype(space.dtype)
-        self.n_bytes = math.prod(shape) * self.dtype.itemsize // n_stack  # of a frame
-        n_outer = 1 if frames_first else math.prod(shape[:-1])
-        self._stored_row = (n_envs, n_outer, n_stack, self.n_bytes // n_outer)
-        is_shifted = np.full(self._stored_row[1:], 0xFF, dtype=np.uint8)
-        is_shifted[:, -1] = 0  # where a next observation has its newest frame
-        # Of the bytes of an observation, except those of one frame.
-        self.is_shifted = is_shifted.ravel()[: -self._stored_row[-1]]
-
-    def as_bytes(self, observations: Any) -> Frames:
-        """
-        Return observations as bytes, shape (n_envs, n_outer, n_stack, n_inner), oldest frame first.
-
-        A frame has one outer part if channels come first, and one for each pixel if they come last.
-
-        :raises ValueError: for observations of another shape.
-        """
-        stacks = np.ascontiguousarray(observations, self.dtype)
-        if stacks.shape[-len(self.shape) :] != self.shape:  # `reshape` would take other axes
-            raise ValueError(
-                f"the shape of observations must end with {self.shape}, got {stacks.shape}"
-            )
-        return stacks.view(np.uint8).reshape(self._stored_row)
-
-    def as_observations(self, frames: Frames) -> NDArray[Any]:
-        """Return observations from the bytes of their frames, shape (B, n_stack, n_bytes)."""
-        values = frames.view(self.dtype)
-        if self.frames_first:
-            return values.reshape(-1, *self.shape)
-        n_channels = self.shape[-1] // self.n_stack
-        values = values.reshape(-1, self.n_stack, *self.shape[:-1], n_channels)
-        return np.moveaxis(values, 1, -2).reshape(-1, *self.shape)
 
 
 @kernel

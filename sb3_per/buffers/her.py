@@ -153,7 +153,7 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
         return {**starts, "current_start": self._current_ep_start}
 
     def _fill(self, state: Mapping[str, Any]) -> None:
-        # First: `_episodes` needs the size, and `_take_in_storage` the episodes.
+        # First: `_episodes` needs the size, and `_sync_every_slot` the episodes.
         self.pos, self.full = state["pos"], state["full"]
         fill(self._episodes(), state["episodes"])
         super()._fill(state)
@@ -193,7 +193,7 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
     def _insert_row(self, row: int) -> None:
         """Do nothing: an episode is inserted when it ends."""
 
-    def _follow_storage(self) -> None:
+    def _sync_sampler(self) -> None:
         """Check the size alone: as in SB3, episodes can be sampled, wherever ``pos`` is."""
         self._require_own_size()
 

@@ -9,7 +9,7 @@ overwritten in the meantime. The others become priorities, in the leaves of a su
 
 Demonstrations are in a second buffer. ``sample`` joins a sample of each buffer, and slots of the
 second one begin at ``n_slots``. Transitions that a user writes into the arrays are noticed by
-``_follow_storage``, before the next sample.
+``_sync_sampler``, before the next sample.
 """
 
 import warnings
@@ -211,6 +211,17 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         self._beta = float(beta)
 
     @property
+    def generator(self) -> np.random.Generator:
+        """Return the random generator of the samples; set another one to seed the buffer."""
+        return self.sampler.generator
+
+    @generator.setter
+    def generator(self, generator: np.random.Generator) -> None:
+        self.sampler.generator = generator
+        if self.demonstrations is not None:
+            self.demonstrations.generator = generator
+
+    @property
     def prioritization(self) -> Prioritization:
         return self.sampler.prioritization
 
@@ -225,121 +236,11 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         """Return how many transitions are demonstrations; their slots begin at ``n_slots``."""
         return 0 if self.demonstrations is None else len(self.demonstrations)
 
-    def sampleable_slots(self) -> IntArray:
-        """Return the slots that can be sampled, in order, without those of demonstrations."""
-        is_stored = np.ones(len(self), dtype=np.bool_)
-        if self.optimize_memory_usage and self.full:
-            is_stored[self._slots_of(self.pos)] = False  # the newest next observation is there
-        return np.flatnonzero(is_stored)  # `setdiff1d` takes seconds for a million slots
-
-    def _follow_storage(self) -> None:
-        """
-        Notice that somebody has set ``pos`` or ``full``, as users of SB3's buffers do.
-
-        Transitions that were written into the arrays are new ones; those of a cleared buffer and
-        those dropped from its end cannot be sampled any more. A transition that was replaced by
-        hand keeps its priority: only numbers of transitions are compared.
-
-        :raises ValueError: for another ``buffer_size`` than the constructor's.
-        """
-        self._require_own_size()
-        n_stored, is_moved = len(self), False
-        if self.optimize_memory_usage:
-            n_stored -= self.n_envs * self.full
-            # The write head can never be sampled; if it can, somebody has moved `pos`.
-            is_moved = self.sampler.is_inserted(self.pos * self.n_envs)
-        if is_moved or self.sampler.n_sampleable != n_stored:
-            self._take_in_storage()
-
-    def _take_in_storage(self) -> None:
-        """Insert transitions that were written by hand, and remove those that are gone."""
-        # First, since another thread may add a row now: it must not be removed.
-        is_inserted = self.sampler.is_inserted(np.arange(self.n_slots))
-        is_stored = np.zeros(self.n_slots, dtype=np.bool_)
-        is_stored[self.sampleable_slots()] = True
-        self.sampler.remove(np.flatnonzero(is_inserted & ~is_stored))
-        self.sampler.insert(np.flatnonzero(is_stored & ~is_inserted))
-
-    def add_demonstrations(self, *sources: Any) -> None:
-        """
-        Add demonstrations, which are never overwritten: they are in a buffer of their own.
-
-        ``demonstration_share`` of each batch is sampled from them, by priority, too. They may be
-        added at any time. All demonstrations get the initial priority.
-
-        :param sources: Each one is a dict of arrays (``observations``, ``actions``, ``rewards``,
-            ``next_observations``, ``terminations``, ``truncations``; with ``info_keys`` also
-            ``infos``, a dict of arrays) of consecutive transitions, shapes (n, ...); a
-            ``ReplayBuffer``, of SB3 or ours, or the path of a pickled one; or a Minari dataset.
-            Actions are as the algorithm stores them: scaled to [-1, 1] for continuous ones
-            (``add_demonstrations`` of a model scales them).
-        :raises ValueError: before anything has changed, for arrays that do not fit the spaces, for
-            no transition, for hindsight replay, and for ``weight_normalization="buffer"``.
-        """
-        self._require_demonstrable()
-        before = () if self.demonstrations is None else (self.demonstrations,)
-        found = [as_stored(transitions_of(source), self) for source in (*before, *sources)]
-        n = sum(len(transitions["rewards"]) for transitions in found)
-        if n == 0:
-            raise ValueError("demonstrations must have at least one transition, got none")
-        # The row at the write head of full memory-optimised storage could not be sampled.
-        demonstrations = self._like(n + self.optimize_memory_usage, n_envs=1)
-        for transitions in found:
-            add_transitions(demonstrations, transitions)
-        for transitions in found:
-            self._make_info_arrays(transitions["infos"])  # raises if the agent's have other shapes
-        demonstrations.generator = self.generator
-        self.demonstrations = demonstrations
-
-    def _require_demonstrable(self) -> None:
-        if self.options.weight_normalization == "buffer":
-            raise ValueError("demonstrations do not work with weight_normalization='buffer'")
-
-    def _like(self, n_rows: int, **changes: Any) -> "PrioritizedReplayBuffer":
-        """Return an empty buffer with ``n_rows`` rows and the same options, except ``changes``."""
-        names = "observation_space action_space device n_envs optimize_memory_usage n_steps gamma"
-        options: dict[str, Any] = {name: getattr(self, name) for name in names.split()}
-        options |= {**self.arguments(), **changes}
-        # Not a class of the user's, whose constructor may not take all options.
-        kind: Any = library_class(self)
-        buffer: PrioritizedReplayBuffer = kind(n_rows * options["n_envs"], **options)
-        return buffer
-
-    def _refill_from(self, buffer: ReplayBuffer) -> None:
-        # A buffer of SB3 has none that could replace ours.
-        demonstrations = getattr(buffer, "demonstrations", self.demonstrations)
-        if demonstrations is not None:
-            self._require_demonstrable()
-        super()._refill_from(buffer)
-        if demonstrations is not None:
-            self.add_demonstrations(demonstrations)
-
-    @property
-    def generator(self) -> np.random.Generator:
-        """Return the random generator of the samples; set another one to seed the buffer."""
-        return self.sampler.generator
-
-    @generator.setter
-    def generator(self, generator: np.random.Generator) -> None:
-        self.sampler.generator = generator
-        if self.demonstrations is not None:
-            self.demonstrations.generator = generator
-
     def _insert_row(self, row: int) -> None:
         self.sampler.insert(self._slots_of(row))
         # Memory-optimised storage has overwritten the observation at `pos` by the newest one.
         if self.optimize_memory_usage and self.full:
             self.sampler.remove(self._slots_of(self.pos))
-
-    def reset(self) -> None:
-        """
-        Empty the buffer, also of demonstrations. The generator continues.
-
-        TD errors of earlier batches are dropped.
-        """
-        super().reset()
-        self.demonstrations = None
-        self.sampler.clear()
 
     def sample(  # type: ignore[override]  # SB3's six fields come first, but a NamedTuple cannot be extended
         self, batch_size: int, env: VecNormalize | None = None, *, beta: float | None = None
@@ -359,17 +260,10 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         sampled = self._sample_slots(batch_size, beta)
         return self._batch_of(self._get_samples(sampled.slots, env), sampled)
 
-    def _batch_of(self, transitions: Any, sampled: SampledBatch) -> PrioritizedReplayBufferSamples:
-        """Return the batch of sampled transitions, SB3's six fields."""
-        slots, weights = sampled
-        infos = self._from_both(SlotReplayBuffer._infos_of, slots) if self.info_keys else None
-        fields = *transitions, self._tensor(weights), slots, weights, infos
-        return PrioritizedReplayBufferSamples._make(fields)
-
     def _sample_slots(self, batch_size: int, beta: float | None) -> SampledBatch:
         """Check the arguments of ``sample``, and return slots, (B,), and weights, (B, 1)."""
         require_whole("batch_size", batch_size)
-        self._follow_storage()
+        self._sync_sampler()
         sizes = self._sizes(int(batch_size))
         self._require_enough(sizes)
         if beta is not None:
@@ -447,6 +341,13 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
 
         return map_arrays(join, of_agent, of_demonstrations)
 
+    def _batch_of(self, transitions: Any, sampled: SampledBatch) -> PrioritizedReplayBufferSamples:
+        """Return the batch of sampled transitions, SB3's six fields."""
+        slots, weights = sampled
+        infos = self._from_both(SlotReplayBuffer._infos_of, slots) if self.info_keys else None
+        fields = *transitions, self._tensor(weights), slots, weights, infos
+        return PrioritizedReplayBufferSamples._make(fields)
+
     def update_priorities(
         self, slots: ArrayLike | th.Tensor, td_errors: ArrayLike | th.Tensor
     ) -> None:
@@ -471,7 +372,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
                 f"{len(td_errors)} TD errors for {len(slots)} slots"
             )
         require_updatable(slots, td_errors, self.n_slots + self.n_demonstrations)
-        self._follow_storage()
+        self._sync_sampler()
         if self.demonstrations is None:
             self.sampler.update(slots, td_errors)
         else:
@@ -496,7 +397,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         """
         slots = _as_slots(slots)
         require_updatable(slots, np.zeros(len(slots)), self.n_slots + self.n_demonstrations)
-        self._follow_storage()
+        self._sync_sampler()
         if self.demonstrations is None:
             return self.sampler.probabilities(slots)
         share = self._share
@@ -506,6 +407,86 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         demonstration_slots = slots[~is_agents] - self.n_slots
         found[~is_agents] = share * self.demonstrations.sampler.probabilities(demonstration_slots)
         return found
+
+    def reset(self) -> None:
+        """
+        Empty the buffer, also of demonstrations. The generator continues.
+
+        TD errors of earlier batches are dropped.
+        """
+        super().reset()
+        self.demonstrations = None
+        self.sampler.clear()
+
+    def sampleable_slots(self) -> IntArray:
+        """Return the slots that can be sampled, in order, without those of demonstrations."""
+        is_stored = np.ones(len(self), dtype=np.bool_)
+        if self.optimize_memory_usage and self.full:
+            is_stored[self._slots_of(self.pos)] = False  # the newest next observation is there
+        return np.flatnonzero(is_stored)  # `setdiff1d` takes seconds for a million slots
+
+    def _sync_sampler(self) -> None:
+        """
+        Bring the sampler in line with ``pos`` and ``full``, which users of SB3's buffers set.
+
+        Transitions that were written into the arrays are new ones; those of a cleared buffer and
+        those dropped from its end cannot be sampled any more. A transition that was replaced by
+        hand keeps its priority: only numbers of transitions are compared.
+
+        :raises ValueError: for another ``buffer_size`` than the constructor's.
+        """
+        self._require_own_size()
+        n_stored, is_moved = len(self), False
+        if self.optimize_memory_usage:
+            n_stored -= self.n_envs * self.full
+            # The write head can never be sampled; if it can, somebody has moved `pos`.
+            is_moved = self.sampler.is_inserted(self.pos * self.n_envs)
+        if is_moved or self.sampler.n_sampleable != n_stored:
+            self._sync_every_slot()
+
+    def _sync_every_slot(self) -> None:
+        """Insert transitions that were written by hand, and remove those that are gone."""
+        # First, since another thread may add a row now: it must not be removed.
+        is_inserted = self.sampler.is_inserted(np.arange(self.n_slots))
+        is_stored = np.zeros(self.n_slots, dtype=np.bool_)
+        is_stored[self.sampleable_slots()] = True
+        self.sampler.remove(np.flatnonzero(is_inserted & ~is_stored))
+        self.sampler.insert(np.flatnonzero(is_stored & ~is_inserted))
+
+    def add_demonstrations(self, *sources: Any) -> None:
+        """
+        Add demonstrations, which are never overwritten: they are in a buffer of their own.
+
+        ``demonstration_share`` of each batch is sampled from them, by priority, too. They may be
+        added at any time. All demonstrations get the initial priority.
+
+        :param sources: Each one is a dict of arrays (``observations``, ``actions``, ``rewards``,
+            ``next_observations``, ``terminations``, ``truncations``; with ``info_keys`` also
+            ``infos``, a dict of arrays) of consecutive transitions, shapes (n, ...); a
+            ``ReplayBuffer``, of SB3 or ours, or the path of a pickled one; or a Minari dataset.
+            Actions are as the algorithm stores them: scaled to [-1, 1] for continuous ones
+            (``add_demonstrations`` of a model scales them).
+        :raises ValueError: before anything has changed, for arrays that do not fit the spaces, for
+            no transition, for hindsight replay, and for ``weight_normalization="buffer"``.
+        """
+        self._require_demonstrable()
+        before = () if self.demonstrations is None else (self.demonstrations,)
+        found = [as_stored(transitions_of(source), self) for source in (*before, *sources)]
+        n = sum(len(transitions["rewards"]) for transitions in found)
+        if n == 0:
+            raise ValueError("demonstrations must have at least one transition, got none")
+        # The row at the write head of full memory-optimised storage could not be sampled.
+        demonstrations = self._like(n + self.optimize_memory_usage, n_envs=1)
+        for transitions in found:
+            add_transitions(demonstrations, transitions)
+        for transitions in found:
+            self._make_info_arrays(transitions["infos"])  # raises if the agent's have other shapes
+        demonstrations.generator = self.generator
+        self.demonstrations = demonstrations
+
+    def _require_demonstrable(self) -> None:
+        if self.options.weight_normalization == "buffer":
+            raise ValueError("demonstrations do not work with weight_normalization='buffer'")
 
     def arguments(self) -> dict[str, Any]:
         """
@@ -521,8 +502,27 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             **vars(self.options),
         }
 
+    def _like(self, n_rows: int, **changes: Any) -> "PrioritizedReplayBuffer":
+        """Return an empty buffer with ``n_rows`` rows and the same options, except ``changes``."""
+        names = "observation_space action_space device n_envs optimize_memory_usage n_steps gamma"
+        options: dict[str, Any] = {name: getattr(self, name) for name in names.split()}
+        options |= {**self.arguments(), **changes}
+        # Not a class of the user's, whose constructor may not take all options.
+        kind: Any = library_class(self)
+        buffer: PrioritizedReplayBuffer = kind(n_rows * options["n_envs"], **options)
+        return buffer
+
+    def _refill_from(self, buffer: ReplayBuffer) -> None:
+        # A buffer of SB3 has none that could replace ours.
+        demonstrations = getattr(buffer, "demonstrations", self.demonstrations)
+        if demonstrations is not None:
+            self._require_demonstrable()
+        super()._refill_from(buffer)
+        if demonstrations is not None:
+            self.add_demonstrations(demonstrations)
+
     def _state_dict(self) -> dict[str, Any]:
-        self._follow_storage()
+        self._sync_sampler()
         demonstrations = self.demonstrations
         slots, values, largest = self.sampler.entries()
         return {
@@ -569,7 +569,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
                 f"get the initial priority; they were stored with {differ}",
                 stacklevel=5,
             )
-        self._take_in_storage()
+        self._sync_every_slot()
 
 
 class PrioritizedDictReplayBuffer(  # type: ignore[misc]  # its batches: see PrioritizedReplayBuffer
