@@ -164,7 +164,7 @@ class Experiment(ExperimentManager):
         if self.checkpoint is None:
             model = super()._load_pretrained_agent(hyperparams, env)
             file = Path(self.trained_agent).with_name("replay_buffer.pkl")
-            if hasattr(model, "replay_buffer") and not file.exists():
+            if not file.exists():
                 print("No replay_buffer.pkl: the buffer is empty, and exploration starts again.")  # noqa: T201  # as RL-Zoo speaks
             return model
         print(f"Resuming from {self.checkpoint}")  # noqa: T201  # as RL-Zoo speaks

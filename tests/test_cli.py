@@ -267,6 +267,18 @@ def test_any_run_is_resumed_by_the_command_that_began_it(tmp_path, monkeypatch, 
     assert len([*Path("logs", "per_sac").iterdir()]) == 1
 
 
+@pytest.mark.filterwarnings("ignore")  # RL-Zoo's own
+def test_algorithms_of_rl_zoo_are_trained_by_its_own_manager(tmp_path, monkeypatch, run_here):
+    monkeypatch.chdir(tmp_path)
+    run = ("train", "--algo", "dqn", "--env", "CartPole-v1", "--eval-freq", -1, "--save-freq", 10)
+    run_here(*run, "-n", 20)
+
+    assert [*Path("logs").rglob("rl_model_*.zip")]
+    assert not [*Path("logs").rglob("*.ckpt")]
+    with pytest.raises(SystemExit, match=r"--resume is for per_dqn.*, got dqn"):
+        run_here(*run, "-n", 30, "--resume")
+
+
 def test_latest_run_has_the_highest_number(tmp_path):
     manager = experiment.Experiment.__new__(experiment.Experiment)
     manager.env_name, manager.log_path = "CartPole-v1", str(tmp_path)

@@ -35,6 +35,11 @@ def first_program(page: str) -> str:
     return programs(page)[0]
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_first_program_says_what_random_actions_reach(page):
+    assert re.search(rf"random actions: {PAGES[page][0]}$", first_program(page), flags=re.MULTILINE)
+
+
 def printed_by(program: str, folder: Path) -> str:
     command = [sys.executable, "-c", program]
     paths = os.pathsep.join([str(DOCS.parent), os.environ.get("PYTHONPATH", "")])

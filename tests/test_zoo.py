@@ -342,7 +342,8 @@ def test_search_keeps_the_policy_of_each_file(name, tmp_path, monkeypatch):
         exp_manager.ALGOS, algorithm, lambda **kwargs: trained.append(kwargs) or kind(**kwargs)
     )
     storage = {"storage": f"{tmp_path}/trials.log", "study_name": "one"}
-    common = {"config": str(PATHS[name]), "algorithm": algorithm, "kind": Experiment, **storage}
+    manager_class = ExperimentManager if algorithm == "dqn" else Experiment
+    common = {"config": str(PATHS[name]), "algorithm": algorithm, "kind": manager_class, **storage}
     small = {"buffer_size": 1000}
     search = {"optimize_hyperparameters": True, "n_trials": 2, "no_optim_plots": True}
     search |= {"n_timesteps": 8, "n_eval_episodes": 1, "hyperparams": dict(small)}

@@ -7,7 +7,6 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
-from rl_zoo3 import ALGOS
 from stable_baselines3 import DQN
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
@@ -33,6 +32,8 @@ class Noise(gym.Env[NDArray[np.float32], Any]):
 
 def bases() -> dict[str, Any]:
     """Return the base of each of our algorithms except Rainbow, by our name."""
+    from rl_zoo3 import ALGOS  # it replaces gymnasium's TimeLimit, which other commands measure
+
     return {name: ALGOS[base] for name, base in BASES.items() if name != "rainbow"}
 
 

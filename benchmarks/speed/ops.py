@@ -42,11 +42,11 @@ def enter(workload: Workload, only: Sequence[str] = ()) -> dict[str, Contestant]
 
     :param only: Names of those to measure; empty for all.
     """
-    makers = {**dict(buffers(workload)), **dict(structures(workload))}
-    if workload.capacity <= LARGEST and workload.observations.dtype != np.uint8:
-        makers |= peers(workload)  # more need minutes to be filled; images, they do not take as is
-    made = {}
-    for name, make in makers.items():
+    ours = {**dict(buffers(workload)), **dict(structures(workload))}
+    made = {name: make() for name, make in ours.items() if name in only or not only}
+    if workload.capacity > LARGEST or workload.observations.dtype == np.uint8:
+        return made  # others need minutes to be filled, or take no images as they are
+    for name, make in peers(workload):
         if name in only or not only:
             try:
                 made[name] = make()

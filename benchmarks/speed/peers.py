@@ -123,7 +123,7 @@ class TorchRLTrees:
 
 
 def peers(workload: Workload) -> Iterator[tuple[str, Callable[[], Contestant]]]:
-    """Return them by name."""
+    """Yield the makers of other libraries' buffers, by name."""
     yield "cpprb", lambda: Cpprb(workload)
     yield "Tianshou", lambda: Tianshou(workload)
     yield "torchrl's trees, bare", lambda: TorchRLTrees(workload)

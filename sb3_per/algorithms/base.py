@@ -430,8 +430,8 @@ def refuse_misplaced(
     taken = inspect.signature(algorithm.__init__).parameters
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values()):
         cutoff = 1.0  # a subclass's constructor may take names that are not known here
-    for name in arguments.keys() - taken.keys():
-        known = [*taken, *algorithm._misplaced]
+    known = [*taken, *algorithm._misplaced]
+    for name in [name for name in arguments if name not in taken]:
         for nearest in difflib.get_close_matches(name, known, n=1, cutoff=cutoff):
             place = algorithm._misplaced.get(nearest, repr(nearest))
             raise ValueError(f"{algorithm.__name__} has no argument {name!r}: pass {place}")

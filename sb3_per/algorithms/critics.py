@@ -29,6 +29,11 @@ from sb3_per.options import HALF_UNIFORM, LAP
 
 Loss = Callable[..., th.Tensor]
 
+UNKNOWN_LOSS = (
+    "the loss cannot be weighted (stable-baselines3 and sb3-contrib 2.8.0 and 2.9.2 are known to "
+    "work, with as many critics as critic.n_critics says)"
+)
+
 
 class WeightedLoss:
     """
@@ -158,9 +163,7 @@ class PrioritizedCriticAlgorithm(PrioritizedAlgorithm):
         if loss.n_computed != expected:
             raise RuntimeError(
                 f"train of {type(self).__name__} computed {self.loss_name} {loss.n_computed} times "
-                f"in {gradient_steps} gradient steps instead of {expected} times, so it cannot be "
-                "weighted: stable-baselines3 and sb3-contrib 2.8.0 and 2.9.2 are known to work, "
-                "with as many critics as critic.n_critics says"
+                f"in {gradient_steps} gradient steps instead of {expected} times: {UNKNOWN_LOSS}"
             )
         self._log_prioritization(loss.steps)
 
@@ -217,7 +220,5 @@ def lookup_global(function: types.FunctionType, name: str) -> Any:
     """Return the object that a function finds under "name" or "name.attribute"."""
     first, *attributes = name.split(".")
     if first not in function.__globals__:
-        raise RuntimeError(
-            f"{function.__qualname__} must compute {name} itself, since it is weighted there"
-        )
+        raise RuntimeError(f"{function.__qualname__} must compute {name} itself: {UNKNOWN_LOSS}")
     return functools.reduce(getattr, attributes, function.__globals__[first])

@@ -89,8 +89,6 @@ def arguments_to_load(
     fields, *_ = load_from_zip_file(path, custom_objects=given["custom_objects"], device="cpu")
     if fields is None:
         raise ValueError(f"{path} must be a saved model (load_checkpoint reads checkpoints)")
-    if not fields.keys() & {STORED, "replay_buffer_class"}:
-        return given, {}  # a model of PPO, for example, which `require_matching_policy` refuses
     options, lost = _readable(fields.get(STORED, {}))
     buffer_class, n_steps, sb3_options = _read_sb3_fields(fields)
     # SB3 may have loaded and saved the model since, so its options count. The user's come last.
@@ -152,6 +150,8 @@ def _readable(stored: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
                 options |= json_to_data(json.dumps({name: value}))
             except Exception as error:  # whatever the import of a module of the user's raises
                 lost[name] = f"{type(error).__name__}: {error}"
+        if name not in options:
+            lost.setdefault(name, "SB3 did not read it")
     return options, lost
 
 

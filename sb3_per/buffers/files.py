@@ -62,10 +62,11 @@ def load_buffer(path: Place, buffer: "PrioritizedReplayBuffer") -> None:
     Fill a buffer from a file: it continues where the stored buffer stopped.
 
     Spaces, number of environments, ``n_stack``, ``optimize_memory_usage``, ``info_keys`` and
-    hindsight replay must be those of the stored buffer. Bounds of spaces are not compared, although
-    continuous actions are stored as they are scaled to them. If ``buffer_size`` differs, the buffer
-    gets the newest transitions that fit, with the initial priority; so it does, with a warning, if
-    options differ that decide about priorities. All other options are the buffer's own.
+    hindsight replay must be those of the stored buffer. Bounds of spaces are not compared:
+    continuous actions are stored scaled to [-1, 1], so with other bounds they mean other actions.
+    If ``buffer_size`` differs, the buffer gets the newest transitions that fit, with the initial
+    priority; so it does, with a warning, if options differ that decide about priorities. All other
+    options are the buffer's own.
 
     Transitions are those that were stored: an ``add`` of your own does not change them again.
     Another ``buffer_size`` takes time and memory: the stored buffer is loaded as a second one, and

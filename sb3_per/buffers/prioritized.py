@@ -134,9 +134,10 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         batch, or not at all (``"none"``). ``"buffer"`` can stop learning as beta nears 1: one
         transition with a TD error near 0 makes all other weights vanish. Default: ``"batch"``.
     :param demonstration_share: The part of each batch that comes from demonstrations if there are
-        any, in [0, 1]: a whole number of samples, at least one of two or more, and all before the
-        agent has played (Ball et al. 2023, https://arxiv.org/abs/2302.02948). The weights correct
-        for the priorities within each part, not for the share. Default: 0.5.
+        any, in [0, 1] (Ball et al. 2023, https://arxiv.org/abs/2302.02948). It is rounded to a
+        whole number of samples; strictly between 0 and 1, a batch of two or more has at least one
+        sample of each source. Until the agent's first transition, all are demonstrations. The
+        weights correct for the priorities within each part, not for the share. Default: 0.5.
     :param stratified: True (the default): one sample from each of B equal slices of the
         probability. False: B independent samples.
     :param replacement: Whether a batch may hold a transition twice. If not, weights come from the
@@ -237,8 +238,9 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         return 0 if self.demonstrations is None else len(self.demonstrations)
 
     def _insert_row(self, row: int) -> None:
+        """Insert the transitions of a row that ``add`` has stored."""
         self.sampler.insert(self._slots_of(row))
-        # Memory-optimised storage has overwritten the observation at `pos` by the newest one.
+        # Memory-optimised storage has put the newest next observation in the row at `pos`.
         if self.optimize_memory_usage and self.full:
             self.sampler.remove(self._slots_of(self.pos))
 
@@ -285,7 +287,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             return batch_size, 0
         share = self._share  # once, since another thread may add the first transition
         n = round(share * batch_size)
-        if 0 < share < 1:
+        if 0 < share < 1:  # at least one of each, in a batch of two or more
             n = max(min(n, batch_size - 1), 1 if batch_size > 1 else 0)
         return batch_size - n, n
 
@@ -328,10 +330,11 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         for name in ("device", "n_steps", "gamma"):
             setattr(self.demonstrations, name, getattr(self, name))
         of_demonstrations = gather(self.demonstrations, slots[~is_agents] - self.n_slots)
-        places = np.argsort(~is_agents, kind="stable")  # of the joined rows: the agent's first
-        order = None  # the agent's first, unless a subclass passes slots in another order
-        if (np.diff(places) < 0).any():
-            order = th.from_numpy(np.argsort(places)).to(self.device)
+        # The joined rows have the agent's first. So have slots, unless a subclass passes them in
+        # another order: then each row is moved to the position of its slot.
+        positions, order = np.argsort(~is_agents, kind="stable"), None
+        if (np.diff(positions) < 0).any():
+            order = th.from_numpy(np.argsort(positions)).to(self.device)
 
         def join(*parts: th.Tensor | None) -> th.Tensor | None:
             if parts[0] is None:
@@ -342,7 +345,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         return map_arrays(join, of_agent, of_demonstrations)
 
     def _batch_of(self, transitions: Any, sampled: SampledBatch) -> PrioritizedReplayBufferSamples:
-        """Return the batch of sampled transitions, SB3's six fields."""
+        """Return the batch of transitions, which have SB3's six fields."""
         slots, weights = sampled
         infos = self._from_both(SlotReplayBuffer._infos_of, slots) if self.info_keys else None
         fields = *transitions, self._tensor(weights), slots, weights, infos

@@ -67,7 +67,7 @@ class PrioritizedSampler:
         )
         self._stratified = bool(options.stratified)  # NumPy's would compile another kernel
         self.flags: Flags = np.zeros(n_slots, dtype=np.uint8)
-        # `_mark` alone counts, so no thread sees a change that is half done.
+        # Counted in one kernel, so that no thread sees a change that is half done.
         self._numbers = np.zeros(2, dtype=np.int64)
 
     @property

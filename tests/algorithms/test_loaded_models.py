@@ -18,7 +18,7 @@ from checks import assert_same_buffer
 from gymnasium import spaces
 from models import ALL, PAIRS, Point, Still, all_equal, is_discrete, make, parameters
 from own_prioritization import Storable
-from stable_baselines3 import DQN
+from stable_baselines3 import DQN, PPO
 from stable_baselines3.common.buffers import NStepReplayBuffer, ReplayBuffer
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.envs import BitFlippingEnv
@@ -128,6 +128,13 @@ def test_model_of_another_algorithm_is_refused_by_its_name(kind, wrong, named, t
     with pytest.raises(ValueError, match=named):
         wrong.load(tmp_path / "model")
     assert type(kind.load(tmp_path / "model")) is kind
+
+
+def test_model_without_a_replay_buffer_is_refused(tmp_path):
+    PPO("MlpPolicy", "CartPole-v1", device="cpu").save(tmp_path / "model")
+
+    with pytest.raises(ValueError, match="PERDQN needs a DQNPolicy, got ActorCriticPolicy"):
+        PERDQN.load(tmp_path / "model")
 
 
 # Without this package

@@ -253,6 +253,27 @@ def test_weights_use_the_probability_within_each_part(normalization, batch_size)
         np.testing.assert_allclose(weights, expected / divisors[normalization], rtol=1e-6)
 
 
+@pytest.mark.parametrize("stratified", [True, False])
+@pytest.mark.parametrize("replacement", [True, False])
+def test_weights_of_a_transition_add_up_to_uniform_sampling(stratified, replacement):
+    """With beta 1, N / n times its weights add up to 1 on average: n samples of N in its part."""
+    options = {"stratified": stratified, "replacement": replacement, "beta": 1.0}
+    buffer = with_td_errors(0.4, weight_normalization="none", **options)
+    n_batches = 20_000
+
+    slots, weights = sampled(buffer, 5, n_batches)
+
+    found = np.zeros((n_batches, 16))
+    size_and_samples = np.where(slots < 12, 6 / 3, 4 / 2)
+    np.add.at(found, (np.arange(n_batches)[:, None], slots), size_and_samples * weights)
+    stored = np.concatenate([AGENTS, SHOWN])
+    errors = found.std(axis=0)[stored] / np.sqrt(n_batches)
+    is_frequent = (found[:, stored] > 0).sum(axis=0) > 1000
+    assert is_frequent.sum() > 7
+    deviations = np.abs(found.mean(axis=0)[stored] - 1) / np.maximum(errors, 1e-9)
+    assert (deviations[is_frequent] < 5).all()
+
+
 def test_td_errors_that_are_not_finite_change_nothing():
     buffer = with_td_errors()
     before = buffer.probabilities(np.arange(16))

@@ -163,6 +163,7 @@ def test_other_files_are_refused_with_what_reads_them(tmp_path):
     for name in ("model.zip", "text"):
         with pytest.raises(ValueError, match=f"^[^<]*{name}.* save_"):
             model.load_replay_buffer(tmp_path / name)
+    assert model.replay_buffer.size() == 30
     for name in ("model.zip", "buffer.npz"):
         with pytest.raises(ValueError, match="load_checkpoint of save_checkpoint"):
             load_checkpoint(tmp_path / name, Corridor())
