@@ -11,6 +11,7 @@ is dropped when a setting of the algorithm or the optimizer changes, or when a t
 replaced. Another attribute that a network of the user's changes between two steps is not noticed.
 """
 
+import gc
 import pickle
 import random
 import threading
@@ -34,6 +35,7 @@ ADAMS = th.optim.Adam, th.optim.AdamW
 # Methods of an algorithm that its loss comes from, and of a policy that acting graphs replace.
 OF_LOSS = "weighted_loss", "td_targets", "next_actions", "double_q_values"
 PREDICTING = "predict", "obs_to_tensor"
+LIBRARIES = "sb3_per.", "stable_baselines3."
 # Computes the gradients of a batch, and returns its TD errors, (B, 1).
 Compute = Callable[[Any], th.Tensor]
 
@@ -41,11 +43,12 @@ Compute = Callable[[Any], th.Tensor]
 N_SEEN = 10
 # A model has at most this many graphs for actions, since each of them takes memory.
 N_ACTING = 8
+# All graphs are recorded on one stream for each GPU, so only one thread may record at a time.
+_RECORDING = threading.RLock()
 
 
 @cache
 def _side_stream(device_index: int) -> th.cuda.Stream:
-    # One stream for all models: cuBLAS keeps a workspace for each stream.
     return th.cuda.Stream(device_index)  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
 
@@ -83,7 +86,7 @@ class CudaRecorder:
     @contextmanager
     def aside(self, device: th.device) -> Iterator[None]:
         """Run what follows on the stream on which graphs are recorded."""
-        with th.cuda.device(device):
+        with _RECORDING, th.cuda.device(device):
             stream = _side_stream(th.cuda.current_device())
             stream.wait_stream(th.cuda.current_stream())
             try:
@@ -124,12 +127,21 @@ class CudaRecorder:
         graph = th.cuda.CUDAGraph()
         # Other threads may use CUDA meanwhile.
         how: Any = {"pool": pool, "capture_error_mode": "thread_local"}
+        collects = gc.isenabled()
+        gc.disable()  # the deletion of an older graph would end the capture
+        # So that the graph has a workspace of cuBLAS in its own memory. Recent versions of torch
+        # free that of a stream with any graph of the stream (pytorch#193402).
+        th._C._cuda_clearCublasWorkspaces()
         try:
             with th.cuda.graph(graph, stream=th.cuda.current_stream(), **how):
                 output = function()
         except BaseException:
             _end_failed_capture(pool)
             raise
+        finally:
+            th._C._cuda_clearCublasWorkspaces()
+            if collects:
+                gc.enable()
         return graph.replay, output
 
 
@@ -216,12 +228,16 @@ class StaticInputs:
 
 
 def warm_up(
-    function: Callable[[], Any], changed: Callable[[], list[th.Tensor]], device: th.device
+    function: Callable[[], Any],
+    changed: Callable[[], list[th.Tensor]],
+    layers: "Layers",
+    device: th.device,
 ) -> None:
     """
     Run a function a few times, as torch needs it before a capture, and undo what it changes.
 
     :param changed: Returns the tensors that it changes; those that it makes become 0.
+    :param layers: Those of the network that it runs.
     :raises RuntimeError: for a function that cannot be recorded.
     """
     before = {tensor: tensor.detach().clone() for tensor in changed()}
@@ -233,7 +249,10 @@ def warm_up(
             raise RuntimeError("its network waits for the GPU, as .item() and .cpu() do")
         if RECORDER.host_random_states() != host_states:
             raise RuntimeError("its network draws random numbers on the CPU")
+        if not layers.are_the_same():
+            raise RuntimeError("its network replaces tensors of its layers")
     finally:
+        layers.restore()
         RECORDER.set_random_state(state, device)
         RECORDER.set_host_random_states(host_states)
         with th.no_grad():
@@ -259,12 +278,19 @@ class Layers:
             for part in (module._parameters, module._buffers, module._modules)
         ]
         # As long as these are kept, nothing else can get their ids.
-        self._kept = [[*part.values()] for part in self._parts]
+        self._kept = [dict(part) for part in self._parts]
         self._ids = self._present_ids()
 
     def are_the_same(self) -> bool:
         """Return whether nothing was replaced."""
         return self._present_ids() == self._ids
+
+    def restore(self) -> None:
+        """Put back what was replaced."""
+        if not self.are_the_same():
+            for part, kept in zip(self._parts, self._kept, strict=True):
+                part.clear()
+                part.update(kept)
 
     def _present_ids(self) -> list[list[int]]:
         return [[*map(id, part.values())] for part in self._parts]
@@ -297,7 +323,7 @@ class RecordedStep:
         static = self._inputs.nest
         groups = optimizer.param_groups
         self._lr: list[float] = []
-        self._lr_on_device = [th.zeros((), device=device) for _ in groups]
+        self._lr_on_device = [th.zeros((), dtype=th.float32, device=device) for _ in groups]
         parameters = [parameter for group in groups for parameter in group["params"]]
 
         def whole_step() -> None:
@@ -310,7 +336,7 @@ class RecordedStep:
         self._next_places = iter(self._places)
 
         with RECORDER.aside(device):
-            warm_up(whole_step, self._used_tensors, device)
+            warm_up(whole_step, self._used_tensors, layers, device)
             for parameter in parameters:
                 parameter.grad = None  # the first graph makes new ones, in its own memory
             pool = RECORDER.new_pool()
@@ -397,7 +423,7 @@ class ActingGraph:
                 actions: th.Tensor = policy._predict(static, deterministic=deterministic)
                 return actions
 
-            warm_up(choose, list, device)
+            warm_up(choose, list, self._layers, device)
             self._replay, self._actions = RECORDER.record(choose, RECORDER.new_pool())
 
     def holds(self, policy: Any) -> bool:
@@ -533,6 +559,11 @@ class Graphs:
             return None
         methods = ((getattr(model.policy, name), getattr(BasePolicy, name)) for name in PREDICTING)
         is_sb3s = all(getattr(own, "__func__", None) is sb3s for own, sb3s in methods)
+        # A policy with a `_predict` of its own may have networks without one.
+        choosing = (part._predict for part in (model.policy, model.policy.q_net))
+        is_known = all(method.__module__.startswith(LIBRARIES) for method in choosing)
+        if not is_known and model.cuda_graphs is None:
+            return None
         if not is_sb3s or th.is_autocast_enabled(model.device.type):
             return None
         return plain_observations(observation, model.observation_space)
@@ -581,7 +612,7 @@ def obstacle_to(model: "PERDQN") -> str | None:
     if th.is_autocast_enabled(model.device.type):
         return "autocast is on"
     for name in OF_LOSS:
-        is_ours = getattr(model, name).__module__.startswith("sb3_per.")
+        is_ours = getattr(model, name).__module__.startswith(LIBRARIES)
         if not is_ours and model.cuda_graphs is None:
             return f"{name} is overridden (cuda_graphs=True records it, Python's side effects once)"
     return None

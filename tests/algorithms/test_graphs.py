@@ -29,6 +29,7 @@ from models import Still, all_equal, make, parameters
 from recorder import CountingRecorder, OperatorRecorder
 from stable_baselines3 import DQN
 from stable_baselines3.common.save_util import load_from_zip_file
+from stable_baselines3.dqn.policies import DQNPolicy
 
 from sb3_per import (
     PERDQN,
@@ -396,6 +397,25 @@ def test_policies_that_see_other_observations_act_themselves(name, is_class, rec
     for _ in range(2 * graphs.N_SEEN):
         found = model.predict(observations, deterministic=True)[0]
         np.testing.assert_array_equal(found, policy.predict(observations, deterministic=True)[0])
+
+
+@pytest.mark.parametrize("cuda_graphs", [None, True])
+def test_choices_of_a_users_policy_are_recorded_only_if_wanted(cuda_graphs, recorder):
+    class Own(DQNPolicy):
+        sign = 1
+
+        def _predict(self, observation, deterministic=True):
+            return super()._predict(self.sign * observation, deterministic)
+
+    model = make(env=vector_env(), policy=Own, cuda_graphs=cuda_graphs, device=recorder.device)
+    observations = observations_of(VECTOR, 50)
+    actions = [model.predict(observations)[0] for _ in range(2 * graphs.N_SEEN)]
+
+    model.policy.sign = -1
+
+    is_recorded = recorder.n_recorded == 1
+    assert is_recorded == (cuda_graphs is True)
+    assert (model.predict(observations)[0] == actions[0]).all() == is_recorded
 
 
 @ON_CPU

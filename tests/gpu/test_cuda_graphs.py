@@ -9,7 +9,7 @@ import threading
 
 import pytest
 import torch as th
-from graph_cases import VECTOR, both, observations_of, vector_env
+from graph_cases import IMAGE, VECTOR, both, observations_of, vector_env
 from models import all_equal, make, parameters
 from stable_baselines3.common.torch_layers import FlattenExtractor
 
@@ -78,6 +78,22 @@ def test_two_models_take_turns():
     for recorded, other in zip(models, eager, strict=True):
         assert has_step(recorded)
         assert all_equal(parameters(recorded), parameters(other))
+
+
+def test_graphs_outlive_those_of_another_model():
+    options = {"policy": "CnnPolicy", "env": lambda: vector_env(space=IMAGE)}
+    models = [make(device="cuda", cuda_graphs=on, **options).learn(100) for on in (True, False)]
+    other = make(device="cuda", **options).learn(100)
+    del other
+    gc.collect()
+    th.cuda.empty_cache()
+    taken = [th.full((2**20,), th.nan, device="cuda") for _ in range(64)]  # where it was
+    for model in models:
+        model.train(50, 8)
+
+    assert taken
+    assert has_step(models[0])
+    assert all_equal(*map(parameters, models))
 
 
 def test_ten_models_leave_no_memory_behind():

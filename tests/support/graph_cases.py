@@ -190,12 +190,26 @@ def own_loss(model, factor=2):
     model.__class__ = Own
 
 
+class ReplacesABuffer(FlattenExtractor):
+    """A network that makes a new tensor of its running mean."""
+
+    def __init__(self, space):
+        super().__init__(space)
+        self.register_buffer("mean", th.zeros(self.features_dim))
+
+    def forward(self, observations):
+        features = super().forward(observations)
+        self.mean = 0.9 * self.mean + 0.1 * features.detach().mean(dim=0)
+        return features - self.mean
+
+
 OBSTACLES = {
     "RMSprop": {"optimizer_class": th.optim.RMSprop},
     "fused": {"optimizer_kwargs": {"fused": False}},
     "waits": {"features_extractor_class": ReadsNumbers},
     "random numbers": {"features_extractor_class": BranchesAtRandom},
     "random numbers on": {"features_extractor_class": BranchesByNumPy},
+    "replaces tensors": {"features_extractor_class": ReplacesABuffer},
 }
 
 
