@@ -110,7 +110,8 @@ class PERDQN(PrioritizedAlgorithm, DQN):
         if type(optimizer) not in graphs.ADAMS or self.device.type not in ("cpu", "cuda"):
             return
         for group in optimizer.param_groups:
-            if group["fused"] is group["foreach"] is None and not group["differentiable"]:
+            is_unset = group["fused"] is group["foreach"] is None and not group["differentiable"]
+            if is_unset and all(map(is_dense, group["params"])):
                 group["fused"] = True
                 # Plain Adam, as of a model of DQN, has its step counts on the CPU.
                 for parameter in group["params"]:
@@ -120,6 +121,7 @@ class PERDQN(PrioritizedAlgorithm, DQN):
             if graphs.RECORDER.fits(self.device):
                 # As a graph reads it, so that eager steps are the same bit for bit.
                 group["lr"] = float(np.float32(group["lr"]))
+        match_layouts(optimizer)
 
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
         """Take gradient steps as ``DQN.train`` does, on batches sampled by priority."""
@@ -247,6 +249,24 @@ def huber_losses(
     else:
         losses = F.huber_loss(current, targets, reduction="none", delta=threshold)
     return losses, targets - q_values.detach()
+
+
+def is_dense(tensor: th.Tensor) -> bool:
+    """Return whether the elements of a tensor fill its memory without gaps and overlaps."""
+    last = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return last + 1 == tensor.numel() and 0 not in tensor.stride()
+
+
+def match_layouts(optimizer: th.optim.Optimizer) -> None:
+    """
+    Give Adam's moments the strides of their parameters: the fused kernel reads both as flat memory.
+
+    They differ after ``policy.to(memory_format=...)``, and in a model that was saved after that.
+    """
+    for parameter, state in optimizer.state.items():
+        if "exp_avg" in state and state["exp_avg"].stride() != parameter.stride():
+            for name in state.keys() - {"step"}:
+                state[name] = th.empty_like(parameter.detach()).copy_(state[name])
 
 
 def clip_gradients(parameters: list[th.nn.Parameter], max_norm: float) -> None:
