@@ -16,6 +16,7 @@ import yaml
 from rl_zoo3 import exp_manager
 from rl_zoo3 import train as rl_zoo_train
 from rl_zoo3.exp_manager import ExperimentManager
+from rl_zoo3.utils import get_latest_run_id
 from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import EvalCallback
 from stable_baselines3.common.logger import configure
@@ -109,6 +110,18 @@ class Experiment(ExperimentManager):
             if found := name.fullmatch(folder.name):
                 runs.append((int(found[1]), arguments.stat().st_mtime, folder))
         return [folder for *_, folder in sorted(runs, reverse=True)]
+
+    def create_log_folder(self) -> None:
+        """Create the folder of the run, which commands that start together must not share."""
+        while self.checkpoint is None:
+            try:
+                Path(self.save_path).mkdir(parents=True)
+                break
+            except FileExistsError:  # another command has taken this number meanwhile
+                number = get_latest_run_id(self.log_path, self.env_name) + 1
+                self.save_path = f"{self.log_path}/{self.env_name}_{number}"
+                self.params_path = f"{self.save_path}/{self.env_name}"
+        super().create_log_folder()  # type: ignore[no-untyped-call]  # RL-Zoo leaves it untyped
 
     def setup_experiment(self) -> tuple[BaseAlgorithm, dict[str, Any]] | None:
         """Prepare as RL-Zoo does; a search keeps the section's ``policy_kwargs``."""

@@ -146,10 +146,10 @@ def sampler_of(algorithm: str) -> Sampler:
         _suggest_options(trial, algorithm, additional_args.get("her_kwargs", {}))
         sampled = convert(trial.params)
         # RL-Zoo makes noise from these two only when it reads a stored trial.
-        for name in ("noise_type", "noise_std"):
-            sampled.pop(name, None)
-        if "action_noise" in of_base:
-            sampled["action_noise"] = of_base["action_noise"]
+        if sampled.pop("noise_type", None) is not None:
+            del sampled["noise_std"]
+            # None instead of the noise of the YAML file.
+            sampled["action_noise"] = of_base.get("action_noise")
         return sampled
 
     return sample
@@ -173,8 +173,8 @@ def converter_of(base: str) -> Converter:
         if "beta_first" in others:
             first, rise = others.pop("beta_first"), others.pop("beta_rise")
             of_buffer["beta"] = [first, first + rise * (1 - first)]
-        if others.get("noise_type", "") is None:  # RL-Zoo would pass both to the algorithm
-            del others["noise_type"], others["noise_std"]
+        if others.get("noise_type", "") is None:  # else the noise of the YAML file would stay
+            others |= {"noise_type": "normal", "noise_std": 0.0}
         parts = _pop_parts(others) if "v_max" in others else {}
         converted = convert_base(others)
         converted["policy_kwargs"] = {**converted["policy_kwargs"], **parts}

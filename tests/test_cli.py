@@ -294,6 +294,21 @@ def test_latest_run_has_the_highest_number(tmp_path):
     assert found == ["10", with_uuid, "2", "1"]
 
 
+def test_commands_that_start_together_have_folders_of_their_own(tmp_path):
+    managers = [experiment.Experiment.__new__(experiment.Experiment) for _ in range(3)]
+    for manager in managers:
+        manager.env_name, manager.log_path = "CartPole-v1", str(tmp_path)
+        manager.save_path = str(tmp_path / "CartPole-v1_1")
+        manager.params_path = f"{manager.save_path}/CartPole-v1"
+
+    for manager in managers:
+        manager.create_log_folder()
+
+    for number, manager in enumerate(managers, start=1):
+        assert Path(manager.save_path).name == f"CartPole-v1_{number}"
+        assert Path(manager.params_path).is_dir()
+
+
 def test_objects_of_a_file_in_python_are_compared_by_their_contents():
     before = {"callback": Slow(1.0), "alpha": 1}
     experiment._require_equal(before, {"callback": Slow(1.0), "alpha": 1.0})

@@ -45,6 +45,7 @@ TUNED_WITH_RANKS = {"CartPole-v1": {"gamma": 0.995}, "LunarLander-v3": {"learnin
 STAND_INS = {"default": "CliffWalking-v1", "atari": "PongNoFrameskip-v4"}
 OTHERS = [name for name in ALGORITHMS if name != "per_dqn"]
 DISCRETE = ("per_dqn", "per_qrdqn", "rainbow")
+WITH_NOISE = ("per_td3", "per_ddpg")
 
 
 @pytest.fixture(autouse=True)
@@ -254,9 +255,10 @@ def test_search_trains_what_the_stored_trial_says(name, kept, study):
         model = algorithm("MlpPolicy", environment_of(name), **small | copy.deepcopy(arguments))
 
         # RL-Zoo makes the noise of a stored trial itself.
-        noise = stored.pop("noise_type", None), stored.pop("noise_std", 0)
-        assert (noise[0] is None) == (model.__dict__.get("action_noise") is None)
-        arguments.pop("action_noise", None)
+        assert ("action_noise" in arguments) == ("noise_type" in stored) == (name in WITH_NOISE)
+        stored.pop("noise_type", None)
+        noise_std, noise = stored.pop("noise_std", 0), arguments.pop("action_noise", None)
+        assert (noise_std > 0) == (noise is not None)
         assert stored == arguments
         options, sampled = model.replay_buffer_kwargs, arguments["replay_buffer_kwargs"]
         sampled = {k: tuple(v) if k == "beta" else v for k, v in sampled.items()}  # as in YAML

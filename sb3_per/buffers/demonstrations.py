@@ -72,6 +72,7 @@ def collect(
             map_arrays(np.copyto, select(last, np.s_[i : i + 1]), infos[i]["terminal_observation"])
         cuts = np.array([info.get("TimeLimit.truncated", False) for info in infos])
         values = info_values(infos, info_keys)
+        rewards = np.copy(rewards)  # some environments return the same array in each step
         steps.append((observations, actions, rewards, last, dones & ~cuts, cuts, values))
         observations = after
     names = (*FIELDS, "infos") if info_keys else FIELDS

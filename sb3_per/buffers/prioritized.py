@@ -287,8 +287,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             return batch_size, 0
         share = self._share  # once, since another thread may add the first transition
         n = round(share * batch_size)
-        if 0 < share < 1:  # at least one of each, in a batch of two or more
-            n = max(min(n, batch_size - 1), 1 if batch_size > 1 else 0)
+        if 0 < share < 1 and batch_size > 1:  # at least one of each
+            n = max(min(n, batch_size - 1), 1)
         return batch_size - n, n
 
     @property

@@ -49,7 +49,11 @@ def _parser() -> argparse.ArgumentParser:
     new.add_argument("file", type=Path, help="a new YAML file")
     new.set_defaults(command=_new)
 
-    run = commands.add_parser("run", help="make the runs of a suite that are not finished yet")
+    run = commands.add_parser(
+        "run",
+        help="make the runs of a suite that are not finished yet",
+        allow_abbrev=False,  # --seed would be read as --seeds
+    )
     run.add_argument("suite", nargs="?", type=Path, help="YAML file")
     run.add_argument("--env", help="without a YAML file: the environment")
     run.add_argument(
@@ -65,16 +69,11 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--out", type=Path, help="run folder (default: runs/NAME)")
     run.add_argument("--device", default="cpu", help="torch's device (default: cpu)")
     run.add_argument("--engine", choices=("local", "ray"), default="local", help="who makes runs")
-    ray, default = run.add_argument_group("with --engine ray"), RayOptions()
+    ray = run.add_argument_group("with --engine ray")
     ray.add_argument("--address", help="cluster to join (default: start Ray on this machine)")
-    ray.add_argument("--cpus-per-run", type=float, default=default.cpus, help="default: 1")
-    ray.add_argument("--gpus-per-run", type=float, default=default.gpus, help="default: 0")
-    ray.add_argument(
-        "--retries",
-        type=int,
-        default=default.retries,
-        help="tries to make a lost run again (default: 3)",
-    )
+    ray.add_argument("--cpus-per-run", type=float, dest="cpus", help="default: 1")
+    ray.add_argument("--gpus-per-run", type=float, dest="gpus", help="default: 0")
+    ray.add_argument("--retries", type=int, help="tries to make a lost run again (default: 3)")
     run.set_defaults(command=_run)
 
     report = commands.add_parser("report", help="write a table and learning curves")
@@ -127,15 +126,18 @@ def _suite(arguments: argparse.Namespace) -> Suite:
 
 
 def _ray_options(arguments: argparse.Namespace) -> RayOptions | None:
+    names = RayOptions._fields
+    given = {name: value for name in names if (value := getattr(arguments, name)) is not None}
     if arguments.engine == "local":
+        if given:
+            options = "--address, --cpus-per-run, --gpus-per-run and --retries"
+            raise ValueError(f"{options} need --engine ray, got {given}")
         return None
     try:
         import ray  # noqa: F401
     except ImportError as error:
         raise ValueError(f"--engine ray needs the package ray: {install('ray')}") from error
-    return RayOptions(
-        arguments.address, arguments.cpus_per_run, arguments.gpus_per_run, arguments.retries
-    )
+    return RayOptions(**given)
 
 
 def _report(arguments: argparse.Namespace) -> None:

@@ -165,6 +165,8 @@ class Suite(Section):
                     if isinstance(value, str) and re.fullmatch(FLOAT_AS_TEXT, value):
                         number = np.format_float_positional(float(value), trim="-")
                         raise ValueError(f"{name}: {value} is text in YAML, write {number}")
+                if "n_timesteps" in values:
+                    raise ValueError("write steps of the environment, not n_timesteps")
                 if "env_kwargs" in values:  # RL-Zoo does not pass them to the evaluations
                     raise ValueError("env_kwargs belong to the environment, not to hyperparameters")
                 every, n_envs = environment.evaluation.every, values.get("n_envs", 1)
@@ -214,7 +216,7 @@ def _settings(suite: Suite, name: str, environment: str, seed: int) -> dict[str,
     }
     if shared.budget is not None:
         settings["budget"] = shared.budget
-    return dict(json.loads(json.dumps(settings)))
+    return dict(json.loads(json.dumps(settings, allow_nan=False)))  # as results are stored
 
 
 def hyperparameters(environment: Environment, variant: Variant) -> dict[str, Any]:
@@ -224,7 +226,10 @@ def hyperparameters(environment: Environment, variant: Variant) -> dict[str, Any
         value = values.get(key)
         if not isinstance(value, int | float):
             raise ValueError(f"scale needs a number, but {key} is {value!r}")
-        values[key] = round(value * factor) if isinstance(value, int) else value * factor
+        scaled = round(value * factor) if isinstance(value, int) else value * factor
+        if isinstance(value, int) and (value < 0 or scaled < 1 <= value):  # -1 stands for others
+            raise ValueError(f"scale must give whole numbers above 0, got {key} {value} * {factor}")
+        values[key] = scaled
     return values
 
 

@@ -193,7 +193,10 @@ def test_frequencies_are_those_of_the_mixture(stratified, uniform_share):
 
 @pytest.mark.parametrize(
     ("share", "batch_size", "n"),
-    [(0.5, 8, 4), (0.25, 8, 2), (0.0, 8, 0), (1.0, 8, 8), (0.01, 8, 1), (0.99, 8, 7), (0.3, 8, 2)],
+    [
+        *[(0.5, 8, 4), (0.25, 8, 2), (0.0, 8, 0), (1.0, 8, 8), (0.01, 8, 1), (0.99, 8, 7)],
+        *[(0.3, 8, 2), (0.4, 1, 0), (0.75, 1, 1)],
+    ],
 )
 def test_batch_has_a_fixed_number_of_demonstrations(share, batch_size, n):
     slots, _ = sampled(with_td_errors(share), batch_size, 20)

@@ -239,6 +239,23 @@ def test_options_of_a_run_without_a_suite_are_refused_with_one(option, tmp_path,
         main(monkeypatch, "run", file, *option.split())
 
 
+@pytest.mark.parametrize("option", ["--seed 1", "--gpus 1", "--step 2000"])
+def test_options_must_be_spelled_out(option, tmp_path, monkeypatch, capsys):
+    with pytest.raises(SystemExit):
+        main(monkeypatch, "run", tmp_path / "mine.yml", *option.split())
+
+    assert f"unrecognized arguments: {option}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--address auto", "--gpus-per-run 1", "--retries 0"])
+def test_options_of_ray_need_it(option, tmp_path, monkeypatch):
+    file = tmp_path / "mine.yml"
+    file.write_text(command.TEMPLATE.read_text())
+
+    with pytest.raises(SystemExit, match="need --engine ray, got"):
+        main(monkeypatch, "run", file, *option.split())
+
+
 def test_logs_of_a_killed_run_are_removed(tmp_path):
     suite = Suite.model_validate({**of_environment(), "seeds": 1})
     left = run_folder(tmp_path, runs_of(suite)[0]) / "7.monitor.csv"

@@ -44,6 +44,13 @@ def test_variant_may_have_fewer_seeds():
     assert [(run.variant, run.seed) for run in runs] == [("dqn", 5), ("per", 5), ("dqn", 6)]
 
 
+def test_numbers_that_results_cannot_store_are_refused():
+    without_clip = of_environment(hyperparameters={"max_grad_norm": float("inf")})
+
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        runs_of(Suite.model_validate(without_clip))
+
+
 def test_overrides_are_merged_and_scale_multiplies():
     variants = {
         "dqn": {
@@ -116,6 +123,8 @@ def test_duplicate_keys_are_refused(tmp_path):
 
 ALIKE = {name: {"algorithm": "dqn", "label": "A"} for name in ("dqn", "per")}
 SCALED = {"dqn": {"algorithm": "dqn", "scale": {"gamma": 0.5}}}
+SCALED_AWAY = {"dqn": SCALED["dqn"] | {"scale": {"gradient_steps": 0.5}}}
+SCALED_AWAY["dqn"]["overrides"] = {"gradient_steps": 1}
 BOTH = {name: values()["environments"][ENVIRONMENT] for name in ("A-v0", "B-v0")}
 
 
@@ -127,6 +136,8 @@ BOTH = {name: values()["environments"][ENVIRONMENT] for name in ("A-v0", "B-v0")
         (values(contrasts={"x": {"variant": "per", "over": "dnq"}}), "there is no variant dnq"),
         (values(variants={"../dqn": {"algorithm": "dqn"}}), "should match pattern"),
         (values(variants=SCALED), "scale needs a number"),
+        (values(variants=SCALED_AWAY), r"numbers above 0, got gradient_steps 1 \* 0.5"),
+        (of_environment(hyperparameters={"n_timesteps": 77}), "write steps of the environment"),
         (values(variants=ALIKE), "labels of variants must be different, got A, A"),
         (of_environment(hyperparameters={"learning_rate": "1E-3"}), "in YAML, write 0.001"),
         (of_environment(hyperparameters={"buffer_size": "1e5"}), r"in YAML, write 100000 \["),
