@@ -113,12 +113,14 @@ class Experiment(ExperimentManager):
 
     def create_log_folder(self) -> None:
         """Create the folder of the run, which commands that start together must not share."""
+        Path(self.log_path).mkdir(parents=True, exist_ok=True)
+        number = 0
         while self.checkpoint is None:
             try:
-                Path(self.save_path).mkdir(parents=True)
+                Path(self.save_path).mkdir()
                 break
             except FileExistsError:  # another command has taken this number meanwhile
-                number = get_latest_run_id(self.log_path, self.env_name) + 1
+                number = max(number, get_latest_run_id(self.log_path, self.env_name)) + 1
                 self.save_path = f"{self.log_path}/{self.env_name}_{number}"
                 self.params_path = f"{self.save_path}/{self.env_name}"
         super().create_log_folder()  # type: ignore[no-untyped-call]  # RL-Zoo leaves it untyped

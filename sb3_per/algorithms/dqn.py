@@ -253,8 +253,7 @@ def huber_losses(
 
 def is_dense(tensor: th.Tensor) -> bool:
     """Return whether the elements of a tensor fill its memory without gaps and overlaps."""
-    last = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
-    return last + 1 == tensor.numel() and 0 not in tensor.stride()
+    return th.empty_like(tensor).stride() == tensor.stride()
 
 
 def match_layouts(optimizer: th.optim.Optimizer) -> None:
@@ -264,7 +263,8 @@ def match_layouts(optimizer: th.optim.Optimizer) -> None:
     They differ after ``policy.to(memory_format=...)``, and in a model that was saved after that.
     """
     for parameter, state in optimizer.state.items():
-        if "exp_avg" in state and state["exp_avg"].stride() != parameter.stride():
+        is_other = "exp_avg" in state and state["exp_avg"].stride() != parameter.stride()
+        if is_other and is_dense(parameter):
             for name in state.keys() - {"step"}:
                 state[name] = th.empty_like(parameter.detach()).copy_(state[name])
 

@@ -35,6 +35,7 @@ ADAMS = th.optim.Adam, th.optim.AdamW
 # Methods of an algorithm that its loss comes from, and of a policy that acting graphs replace.
 OF_LOSS = "weighted_loss", "td_targets", "next_actions", "double_q_values"
 PREDICTING = "predict", "obs_to_tensor"
+# Functions from elsewhere are a user's.
 LIBRARIES = "sb3_per.", "stable_baselines3."
 # Computes the gradients of a batch, and returns its TD errors, (B, 1).
 Compute = Callable[[Any], th.Tensor]
@@ -249,10 +250,8 @@ def warm_up(
             raise RuntimeError("its network waits for the GPU, as .item() and .cpu() do")
         if RECORDER.host_random_states() != host_states:
             raise RuntimeError("its network draws random numbers on the CPU")
-        if not layers.are_the_same():
-            raise RuntimeError("its network replaces tensors of its layers")
     finally:
-        layers.restore()
+        is_replaced = layers.restore()
         RECORDER.set_random_state(state, device)
         RECORDER.set_host_random_states(host_states)
         with th.no_grad():
@@ -261,6 +260,8 @@ def warm_up(
                     tensor.copy_(before[tensor])
                 else:
                     tensor.zero_()
+    if is_replaced:
+        raise RuntimeError("its network replaces tensors of its layers")
 
 
 def addresses(tensors: list[th.Tensor]) -> list[Any]:
@@ -285,12 +286,14 @@ class Layers:
         """Return whether nothing was replaced."""
         return self._present_ids() == self._ids
 
-    def restore(self) -> None:
-        """Put back what was replaced."""
-        if not self.are_the_same():
-            for part, kept in zip(self._parts, self._kept, strict=True):
-                part.clear()
+    def restore(self) -> bool:
+        """Put back what was replaced, and return whether anything was."""
+        is_replaced = False
+        for part, kept in zip(self._parts, self._kept, strict=True):
+            if any(part.get(name) is not value for name, value in kept.items()):
                 part.update(kept)
+                is_replaced = True
+        return is_replaced
 
     def _present_ids(self) -> list[list[int]]:
         return [[*map(id, part.values())] for part in self._parts]
@@ -559,7 +562,8 @@ class Graphs:
             return None
         methods = ((getattr(model.policy, name), getattr(BasePolicy, name)) for name in PREDICTING)
         is_sb3s = all(getattr(own, "__func__", None) is sb3s for own, sb3s in methods)
-        # A policy with a `_predict` of its own may have networks without one.
+        # Python in a user's `_predict` would run only once. Its network may have no `_predict`, so
+        # the generator stops at the policy's.
         choosing = (part._predict for part in (model.policy, model.policy.q_net))
         is_known = all(method.__module__.startswith(LIBRARIES) for method in choosing)
         if not is_known and model.cuda_graphs is None:

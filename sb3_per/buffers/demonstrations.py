@@ -59,7 +59,7 @@ def collect(
             raise ValueError(f"VecNormalize must be the outermost wrapper of env, got {env}")
         normalize = VecNormalize(normalize, training=False, norm_obs=False, norm_reward=False)
     envs = normalize.venv  # the last observations of episodes are clipped where it normalizes
-    observations, memory, steps = envs.reset(), dict[str, Any](), []
+    observations, memory, steps = map_arrays(np.copy, envs.reset()), dict[str, Any](), []
     for _ in range(-(-n // envs.num_envs)):
         seen = normalize.normalize_obs(observations)
         seen = select(seen, 0) if is_single else seen
@@ -72,9 +72,9 @@ def collect(
             map_arrays(np.copyto, select(last, np.s_[i : i + 1]), infos[i]["terminal_observation"])
         cuts = np.array([info.get("TimeLimit.truncated", False) for info in infos])
         values = info_values(infos, info_keys)
-        rewards = np.copy(rewards)  # some environments return the same array in each step
-        steps.append((observations, actions, rewards, last, dones & ~cuts, cuts, values))
-        observations = after
+        # Copies, since some environments return the same arrays in each step.
+        steps.append((observations, actions, np.copy(rewards), last, dones & ~cuts, cuts, values))
+        observations = map_arrays(np.copy, after)
     names = (*FIELDS, "infos") if info_keys else FIELDS
     found = {
         name: map_arrays(lambda *parts: _by_env(np.stack(parts))[:n], *column)

@@ -131,7 +131,7 @@ def _ray_options(arguments: argparse.Namespace) -> RayOptions | None:
     if arguments.engine == "local":
         if given:
             options = "--address, --cpus-per-run, --gpus-per-run and --retries"
-            raise ValueError(f"{options} need --engine ray, got {given}")
+            raise ValueError(f"{options} need --engine ray")
         return None
     try:
         import ray  # noqa: F401

@@ -56,9 +56,8 @@ _LEGEND = f"""\
 - P: probability that a run is better than a run of the baseline, mean over the
   environments; ties count half.
 - equal time: final, from as much CPU time as the baseline's training takes.
-- Brackets: 95 % bootstrap intervals, from {LEAST_RUNS} seeds on. With five seeds
-  they are too narrow: in one environment, chance alone makes a verdict in one
-  comparison of ten."""
+- Brackets: 95 % bootstrap intervals, from {LEAST_RUNS} seeds on; with five seeds and
+  P near 0 or 1, they are too narrow."""
 _NOTES = f"""\
 - *reached*, *steps to threshold*, *steps/s*, *CPU min*: from all runs of a variant; other columns
   from the seeds that both have. Intervals are not corrected for their number.

@@ -1,6 +1,7 @@
 """A suite: the variants, environments and seeds of a comparison, as data that pydantic checks."""
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -162,9 +163,7 @@ class Suite(Section):
             for variant in self.variants.values():
                 values = hyperparameters(environment, variant)
                 for name, value in values.items():
-                    if isinstance(value, str) and re.fullmatch(FLOAT_AS_TEXT, value):
-                        number = np.format_float_positional(float(value), trim="-")
-                        raise ValueError(f"{name}: {value} is text in YAML, write {number}")
+                    _check_number(name, value)
                 if "n_timesteps" in values:
                     raise ValueError("write steps of the environment, not n_timesteps")
                 if "env_kwargs" in values:  # RL-Zoo does not pass them to the evaluations
@@ -200,6 +199,15 @@ def runs_of(suite: Suite) -> list[Run]:
         for environment in suite.environments
         if seed - suite.first_seed < (variant.seeds or suite.seeds)
     ]
+
+
+def _check_number(name: str, value: Any) -> None:
+    """Raise ValueError for text that was meant as a number, and what results cannot store."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{name} must be finite, got {value}")
+    if isinstance(value, str) and re.fullmatch(FLOAT_AS_TEXT, value):
+        number = np.format_float_positional(float(value), trim="-")
+        raise ValueError(f"{name}: {value} is text in YAML, write {number}")
 
 
 def _settings(suite: Suite, name: str, environment: str, seed: int) -> dict[str, Any]:

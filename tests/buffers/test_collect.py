@@ -82,20 +82,23 @@ def test_collect_returns_the_transitions_of_a_policy():
     assert found["truncations"].tolist() == [False] * 5 + [True]  # the last episode is cut
 
 
-class SameArray(DummyVecEnv):
+class SameArrays(DummyVecEnv):
     def step_wait(self):
-        observations, self.buf_rews[:], dones, infos = super().step_wait()
-        return observations, self.buf_rews, dones, infos
+        self.last, self.buf_rews[:], dones, infos = super().step_wait()
+        self.shared = getattr(self, "shared", self.last)
+        self.shared[:] = self.last
+        return self.shared, self.buf_rews, dones, infos
 
 
-def test_environments_may_return_the_same_rewards_array():
-    env = SameArray([lambda: gym.make("Pendulum-v1")] * 2)
+def test_environments_may_return_the_same_arrays():
+    env = SameArrays([lambda: gym.make("Pendulum-v1")] * 2)
     env.seed(0)
     action = Constant([np.zeros(1, np.float32)] * 2)
 
     found = collect(action, env, 10)
 
     assert len({*found["rewards"].tolist()}) == 10
+    assert len({*found["observations"][:, 0].tolist()}) == 10
 
 
 class Parity:
