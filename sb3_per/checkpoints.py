@@ -72,7 +72,8 @@ def load_checkpoint(
         saved = state["algorithm"]
         kinds = {kind.__name__: kind for kind in ALGORITHMS.values()}
         algorithm = algorithm or kinds.get(saved)
-        if algorithm is None or saved not in [kind.__name__ for kind in algorithm.__mro__]:
+        name = saved.rpartition(".")[2]
+        if algorithm is None or name not in [kind.__name__ for kind in algorithm.__mro__]:
             raise ValueError(f"algorithm must be the class {saved}, got {algorithm}")
         networks = io.BytesIO(state["model.zip"])
         model = algorithm.load(networks, env=env, device=device, **options)
@@ -225,8 +226,10 @@ def _contents_of(model: BaseAlgorithm) -> dict[str, Any]:
     networks = io.BytesIO()
     model.save(networks)
     means = _running_means(model.get_vec_normalize_env())
+    kind = type(model)
+    of_users = "" if kind in ALGORITHMS.values() else f"{kind.__module__}."  # it may have our name
     return {
-        "algorithm": type(model).__name__,
+        "algorithm": f"{of_users}{kind.__name__}",
         "model.zip": networks.getvalue(),
         "buffer": model.replay_buffer._state_dict(),
         "normalization": {key: vars(running) for key, running in means.items()},

@@ -4,6 +4,8 @@ import argparse
 import json
 import re
 import sys
+import warnings
+import zipfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -97,7 +99,7 @@ class Experiment(ExperimentManager):
             raise SystemExit(f"there is no checkpoint in {folder}: {hint}")
         self.save_path, self.params_path = str(folder), f"{folder}/{self.env_name}"
         self.seed = self.args.seed = before["seed"]
-        for name in ("env_kwargs", "eval_env_kwargs"):
+        for name in ("env_kwargs", "eval_env_kwargs", "eval_episodes"):
             _require_equal({name: before[name]}, {name: getattr(self.args, name)})
         self.continue_training = True
 
@@ -293,12 +295,17 @@ def _restore_evaluations(callback: EvalCallback, n_steps: int) -> None:
     file = Path(f"{callback.log_path}.npz")
     if not file.exists():
         return
-    with np.load(file) as stored:
-        # Of later ones, too: their policy may be the one in best_model.zip.
-        callback.best_mean_reward = float(stored["results"].mean(axis=1).max())
-        n = int(np.searchsorted(stored["timesteps"], n_steps, side="right"))
-        callback.evaluations_timesteps = stored["timesteps"][:n].tolist()
-        callback.evaluations_results = stored["results"][:n].tolist()
-        callback.evaluations_length = stored["ep_lengths"][:n].tolist()
-        if "successes" in stored:
-            callback.evaluations_successes = stored["successes"][:n].tolist()
+    try:
+        with file.open("rb") as opened:
+            stored = dict(np.load(opened))
+    except (zipfile.BadZipFile, EOFError):  # a kill cut it
+        warnings.warn(f"{file} cannot be read: evaluations begin anew", stacklevel=2)
+        return
+    # Of later ones, too: their policy may be the one in best_model.zip.
+    callback.best_mean_reward = float(stored["results"].mean(axis=1).max())
+    n = int(np.searchsorted(stored["timesteps"], n_steps, side="right"))
+    callback.evaluations_timesteps = stored["timesteps"][:n].tolist()
+    callback.evaluations_results = stored["results"][:n].tolist()
+    callback.evaluations_length = stored["ep_lengths"][:n].tolist()
+    if "successes" in stored:
+        callback.evaluations_successes = stored["successes"][:n].tolist()

@@ -155,6 +155,10 @@ def _as_json(value: Any) -> Any:
     """Return a value that JSON does not know as numbers or text."""
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Sequence):
+        return [*value]
     return getattr(value, "__qualname__", str(type(value)))
 
 

@@ -198,8 +198,9 @@ def _suggest_options(trial: "optuna.Trial", algorithm: str, fixed: dict[str, Any
     prioritization = _suggest_prioritization(trial, default, fixed)
     if "alpha" not in fixed:
         trial.suggest_float("alpha", 0.0, 1.0)
-    if "uniform_share" not in fixed and fixed.get("replacement", True):  # a share needs replacement
-        trial.suggest_categorical("uniform_share", [0.0, 0.1, 0.5])
+    if "uniform_share" not in fixed:
+        shares = [0.0, 0.1, 0.5] if fixed.get("replacement", True) else [0.0]
+        trial.suggest_categorical("uniform_share", shares)
     if "beta" not in fixed and prioritization != "lap":  # which needs no weights
         trial.suggest_float("beta_first", 0.0, 1.0)
         trial.suggest_float("beta_rise", 0.0, 1.0)  # the part of the way to 1

@@ -224,6 +224,8 @@ def test_killed_training_is_resumed(tmp_path, monkeypatch, run_here, capsys):
         run_here(*command, "gamma:0.5", "--resume")
     with pytest.raises(SystemExit, match=r"env_kwargs was None and is .'sutton"):
         run_here(*command, "--env-kwargs", "sutton_barto_reward:True", "--resume")
+    with pytest.raises(SystemExit, match="eval_episodes was 5 and is 3"):
+        run_here(*command, "--eval-episodes", 3, "--resume")
     run_here(*command, "--resume")
 
     printed = capsys.readouterr().out
@@ -277,6 +279,19 @@ def test_algorithms_of_rl_zoo_are_trained_by_its_own_manager(tmp_path, monkeypat
     assert not [*Path("logs").rglob("*.ckpt")]
     with pytest.raises(SystemExit, match=r"--resume is for per_dqn.*, got dqn"):
         run_here(*run, "-n", 30, "--resume")
+
+
+def test_evaluations_that_a_kill_cut_begin_anew(tmp_path):
+    callback = EvalCallback(make_vec_env("CartPole-v1"), log_path=str(tmp_path))
+    np.savez(tmp_path / "evaluations", timesteps=[1], results=[[1.0]], ep_lengths=[[1]])
+    whole = (tmp_path / "evaluations.npz").read_bytes()
+    for length in (0, 99):
+        (tmp_path / "evaluations.npz").write_bytes(whole[:length])
+
+        with pytest.warns(UserWarning, match=r"evaluations.npz cannot be read"):
+            experiment._restore_evaluations(callback, 9)
+
+        assert callback.evaluations_timesteps == []
 
 
 def test_latest_run_has_the_highest_number(tmp_path):

@@ -188,6 +188,8 @@ def with_tensors(nest: Any, tensors: Iterator[th.Tensor]) -> Any:
 
 def kinds_of(nest: Any) -> list[Any]:
     """Return what a graph's inputs must have in common with those that it was recorded with."""
+    if isinstance(nest, tuple):  # a batch; fields that are None have no kinds
+        return [kinds_of(part) for part in nest]
     return [(tensor.shape, tensor.dtype, tensor.device.type) for tensor in tensors_in(nest)]
 
 
@@ -426,7 +428,7 @@ class ActingGraph:
                 actions: th.Tensor = policy._predict(static, deterministic=deterministic)
                 return actions
 
-            warm_up(choose, list, self._layers, device)
+            warm_up(choose, lambda: [*self._network.buffers()], self._layers, device)
             self._replay, self._actions = RECORDER.record(choose, RECORDER.new_pool())
 
     def holds(self, policy: Any) -> bool:

@@ -415,7 +415,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         """
         Empty the buffer, also of demonstrations. The generator continues.
 
-        TD errors of earlier batches are dropped.
+        TD errors of earlier batches are dropped; do not pass those of demonstrations any more.
         """
         super().reset()
         self.demonstrations = None
@@ -439,11 +439,13 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         :raises ValueError: for another ``buffer_size`` than the constructor's.
         """
         self._require_own_size()
-        n_stored, is_moved = len(self), False
-        if self.optimize_memory_usage:
-            n_stored -= self.n_envs * self.full
+        n_stored = len(self)
+        if self.optimize_memory_usage and self.full:
+            n_stored -= self.n_envs
             # The write head can never be sampled; if it can, somebody has moved `pos`.
             is_moved = self.sampler.is_inserted(self.pos * self.n_envs)
+        else:  # as many were written by hand as were dropped
+            is_moved = self.sampler.end != n_stored
         if is_moved or self.sampler.n_sampleable != n_stored:
             self._sync_every_slot()
 
@@ -566,7 +568,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         if options == stored:
             self.sampler.restore(*checked_entries(state["priorities"], self.n_slots))
         else:
-            differ = {name: stored[name] for name in stored if options[name] != stored[name]}
+            differ = {name: v for name, v in stored.items() if options.get(name) != v}
             warnings.warn(
                 "the stored priorities do not fit the options of the buffer, so all transitions "
                 f"get the initial priority; they were stored with {differ}",

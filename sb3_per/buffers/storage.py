@@ -444,6 +444,8 @@ def file_array(folder: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
     """
     pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
     n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
+    if n_bytes == 0:  # of observations without elements
+        return np.zeros(shape, dtype)
     with tempfile.TemporaryFile("r+b", dir=folder) as file:
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(file.fileno(), 0, n_bytes)
@@ -508,7 +510,7 @@ def _take(store: Any, slots: IntArray, new_array: NewArray | None = None) -> Any
     """Return rows by slot of an array (n_rows, n_envs, ...); two indices would be slower."""
 
     def taken(array: NDArray[Any]) -> NDArray[Any]:
-        rows = array.reshape(-1, *array.shape[2:])
+        rows = array.reshape(array.shape[0] * array.shape[1], *array.shape[2:])
         if new_array is None:
             return rows.take(slots, axis=0)
         out = new_array((len(slots), *rows.shape[1:]), rows.dtype)

@@ -169,7 +169,7 @@ class Suite(Section):
                 if "env_kwargs" in values:  # RL-Zoo does not pass them to the evaluations
                     raise ValueError("env_kwargs belong to the environment, not to hyperparameters")
                 every, n_envs = environment.evaluation.every, values.get("n_envs", 1)
-                if every % n_envs:
+                if every % n_envs and environment.budget is None:
                     raise ValueError(f"n_envs must divide evaluation.every ({every}), got {n_envs}")
         return self
 
@@ -286,7 +286,7 @@ class _UniqueKeyLoader(yaml.SafeLoader):  # type: ignore[misc]  # yaml has no ty
 def load(path: Path) -> Suite:
     """Read a suite from a YAML file; the file's name is the default of its name."""
     values = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeyLoader)
-    return Suite.model_validate({"name": path.stem, **values})
+    return Suite.model_validate({"name": path.stem, **(values or {})})
 
 
 def as_yaml(suite: Suite) -> str:

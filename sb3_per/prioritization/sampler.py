@@ -75,6 +75,11 @@ class PrioritizedSampler:
         """Return N: how many slots are inserted."""
         return int(self._numbers[N_INSERTED])
 
+    @property
+    def end(self) -> int:
+        """Return one past the last slot that is inserted."""
+        return int(self._numbers[END])
+
     def insert(self, slots: IntArray) -> None:
         """Insert new transitions, shape (n,), each slot named once."""
         self.prioritization.insert(slots)

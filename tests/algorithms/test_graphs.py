@@ -25,7 +25,7 @@ from graph_cases import (
     vector_env,
     with_new_memory,
 )
-from models import Still, all_equal, make, parameters
+from models import Point, Still, all_equal, make, parameters
 from recorder import CountingRecorder, OperatorRecorder
 from stable_baselines3 import DQN
 from stable_baselines3.common.save_util import load_from_zip_file
@@ -85,6 +85,26 @@ def test_steps_are_recorded_again_after(change, recorder):
     recorded, eager = both(between=between, **options)
 
     assert recorder.n_recorded >= seen[0] + 2
+    assert all_equal(recorded, eager)
+
+
+def test_steps_are_recorded_again_for_batches_with_other_fields(recorder):
+    """With discounts and without infos, as many tensors have the same shapes."""
+
+    def between(model):
+        buffer = model.replay_buffer
+        options = {**buffer.arguments(), "info_keys": [], "n_steps": 3}
+        spaces = buffer.observation_space, buffer.action_space
+        model.replay_buffer = PrioritizedReplayBuffer(200, *spaces, buffer.device, 2, **options)
+
+    class Costs(Point):
+        def step(self, action):
+            *others, info = super().step(action)
+            return *others, {**info, "cost": 1.0}
+
+    options = {"env": lambda: vector_env(2, kind=Costs), "options": {"info_keys": ["cost"]}}
+    recorded, eager = both(between=between, parts=(100, 100), device=recorder.device, **options)
+
     assert all_equal(recorded, eager)
 
 

@@ -59,8 +59,6 @@ class Buffers(stateful.RuleBasedStateMachine):
     def make(self, options, space, n_rows, n_envs, seed):
         options["shared"] &= space is BOX and options["n_steps"] == 1  # else SB3 or we refuse it
         options["replacement"] |= options["uniform_share"] > 0
-        if options["prioritization"] == "rank":
-            options["td_error_clip"] = None  # its model has none
         self.naive = NaiveBuffer(options, n_rows, n_envs)
         kind = PrioritizedDictReplayBuffer if space is DICT else PrioritizedReplayBuffer
         ours = {name: value for name, value in options.items() if name != "shared"}

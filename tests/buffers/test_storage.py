@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch as th
 from builders import BOX, DICT, IMAGE, TWO_ACTIONS, fill
+from builders import MEMORY_OPTIMISED as SHARED
 from checks import assert_same_batch
 from gymnasium import Env, spaces
 from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
@@ -12,7 +13,6 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from sb3_per import PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
 
 ENDS = {"done_at": {(3, 0), (9, 1), (13, 0)}, "truncated_at": {(5, 1), (7, 0), (15, 1)}}
-SHARED = {"optimize_memory_usage": True, "handle_timeout_termination": False}
 
 
 def make(n_rows, *, size=8, kind=PrioritizedReplayBuffer, space=BOX, ends=None, **options):
@@ -135,3 +135,12 @@ def test_add_accepts_array_time_limit_flag():
         buffer.add(*[np.zeros((1, 2))] * 2, *[np.zeros(1)] * 3, infos)
 
     assert buffers[0].timeouts.tolist() == buffers[1].timeouts.tolist() == [[1], [0], [0], [0]]
+
+
+@pytest.mark.parametrize("has_files", [False, True])
+def test_observations_may_have_no_elements(has_files, tmp_path):
+    buffer = make(0, space=spaces.Box(0, 1, (0,)), storage_dir=tmp_path if has_files else None)
+    nothing, zeros = np.zeros((1, 0)), np.zeros(1)
+    buffer.add(nothing, nothing, zeros, zeros, zeros, [{}])
+
+    assert buffer.sample(3).observations.shape == (3, 0)

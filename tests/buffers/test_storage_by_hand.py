@@ -1,25 +1,25 @@
 """Transitions that users write into SB3's arrays, and ``pos`` and ``full`` that they set."""
 
+from functools import partial
+
 import numpy as np
 import pytest
-from builders import BOX, DICT, TWO_ACTIONS, fill, fill_with_stacks, observation
-from checks import check_valid, saved_and_loaded
-from gymnasium import spaces
-
-from sb3_per import (
-    PrioritizedDictReplayBuffer,
-    PrioritizedReplayBuffer,
+from builders import (
+    BOX,
+    DICT,
+    MEMORY_OPTIMISED,
+    STACKS,
+    fill,
+    fill_with_stacks,
+    make_buffer,
+    observation,
 )
+from checks import check_valid, saved_and_loaded
 
 pytestmark = pytest.mark.filterwarnings("ignore:10 batches were sampled")
 
-SHARED = {"optimize_memory_usage": True, "handle_timeout_termination": False}
 N_ROWS = 8
-
-
-def make(n_rows=0, *, n_envs=1, space=BOX, **options):
-    kind = PrioritizedDictReplayBuffer if space is DICT else PrioritizedReplayBuffer
-    return fill(kind(N_ROWS * n_envs, space, TWO_ACTIONS, "cpu", n_envs=n_envs, **options), n_rows)
+make = partial(make_buffer, size=N_ROWS)
 
 
 def write(buffer, n_rows):
@@ -69,7 +69,7 @@ LAYOUTS = pytest.mark.parametrize(
         {},
         {"n_envs": 3},
         {"space": DICT, "n_envs": 2},
-        {**SHARED, "n_envs": 2},
+        {**MEMORY_OPTIMISED, "n_envs": 2},
         {"prioritization": "rank", "uniform_share": 0.5},
         {"n_steps": 3, "n_envs": 2},
     ],
@@ -123,6 +123,18 @@ def test_cleared_buffer_samples_only_what_comes_after(options, n_rows, touch):
     assert rows_reached(buffer) == {0, 1}
 
 
+def test_as_many_transitions_may_be_written_as_dropped(touch):
+    buffer = make()
+    write(buffer, 3)
+    fill(buffer, 3, first=3)
+
+    buffer.pos = 3
+    buffer = touch(buffer)
+
+    check_valid(buffer)
+    assert rows_reached(buffer) == {0, 1, 2}
+
+
 @LAYOUTS
 def test_dropped_newest_transitions_are_not_sampled(options, touch):
     buffer = make(6, **options)
@@ -137,33 +149,21 @@ def test_dropped_newest_transitions_are_not_sampled(options, touch):
     assert rows_reached(fill(buffer, 1, first=3)) == {0, 1, 2, 3}
 
 
-def test_moved_write_head_of_shared_storage_is_not_sampled(touch):
-    buffer = make(13, n_envs=2, **SHARED)
+@pytest.mark.parametrize(("pos", "full"), [(2, True), (3, False), (5, False), (7, False)])
+def test_row_at_pos_of_shared_storage_is_not_sampled(pos, full, touch):
+    """With ``pos`` in the last row of shortened storage, as many are stored as in full storage."""
+    buffer = make(13, n_envs=2, **MEMORY_OPTIMISED)
     assert rows_reached(buffer) == {*range(N_ROWS)} - {5}
 
-    buffer.pos = 2
+    buffer.pos, buffer.full = pos, full
     buffer = touch(buffer)
 
     check_valid(buffer)
-    assert rows_reached(buffer) == {*range(N_ROWS)} - {2}
-
-
-@pytest.mark.parametrize("pos", [3, 5, 7])
-def test_row_at_pos_of_shortened_shared_storage_is_not_sampled(pos, touch):
-    """With ``pos`` in the last row, as many transitions are stored as in full storage."""
-    buffer = make(13, n_envs=2, **SHARED)
-
-    buffer.pos, buffer.full = pos, False
-    buffer = touch(buffer)
-
-    check_valid(buffer)
-    assert rows_reached(buffer) == set(range(pos))
+    assert rows_reached(buffer) == {*range(N_ROWS if full else pos)} - {pos}
 
 
 def test_frames_stored_once_can_be_cleared_and_shortened():
-    stacks = spaces.Box(0, 255, (6, 5, 4), np.uint8)
-    buffer = PrioritizedReplayBuffer(N_ROWS, stacks, TWO_ACTIONS, "cpu", n_stack=4)
-    fill_with_stacks(buffer, 6)
+    buffer = make(6, space=STACKS, n_stack=4)
 
     buffer.pos -= 2
     assert rows_reached(buffer) == {0, 1, 2, 3}

@@ -312,6 +312,15 @@ def test_with_a_budget_warm_up_may_be_longer_than_steps():
     check(runs_of(Suite.model_validate(declared)))
 
 
+def test_budget_needs_schedules_that_can_follow_the_time():
+    declared = of_environment(budget="1h")
+    declared["environments"][ENVIRONMENT]["hyperparameters"] = {"policy": "MlpPolicy"}
+    declared["variants"]["ppo"] = {"algorithm": "ppo"}
+
+    with pytest.raises(ValueError, match="needs an off-policy algorithm, got PPO"):
+        check(runs_of(Suite.model_validate(declared)))
+
+
 class CountsRollouts(BaseCallback):
     """A callback of the user's, which ends the second of its trainings early."""
 

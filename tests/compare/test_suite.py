@@ -162,6 +162,12 @@ def test_budget_is_a_time(text, seconds):
     assert environment.budget == seconds
 
 
+def test_with_a_budget_evaluations_are_at_equal_times():
+    declared = of_environment(budget="1h", hyperparameters={"n_envs": 7})
+
+    assert Suite.model_validate(declared).environments
+
+
 def test_from_options_takes_rl_zoos_settings_of_the_base():
     made = from_options("CartPole-v1", ["per_dqn", "dqn"], 50_000, 5)
 

@@ -1,10 +1,22 @@
 """Buffers in files: what is saved and loaded continues bit by bit, without pickle."""
 
+import contextlib
 import tracemalloc
+from types import MappingProxyType
 
 import numpy as np
 import pytest
-from builders import BOX, DICT, IMAGE, TWO_ACTIONS, fill, fill_with_stacks
+from builders import (
+    BOX,
+    DICT,
+    IMAGE,
+    MEMORY_OPTIMISED,
+    STACKS,
+    TWO_ACTIONS,
+    fill,
+    fill_with_stacks,
+    make_buffer,
+)
 from checks import arrays_of, assert_same_batch, assert_same_buffer, check_valid, saved_and_loaded
 from goal_line import GOAL_SPACE, goal_envs
 from gymnasium import spaces
@@ -13,7 +25,6 @@ from stable_baselines3.common.buffers import ReplayBuffer
 
 from examples.custom_priorities import RarelyReplayed
 from sb3_per import (
-    PrioritizedDictReplayBuffer,
     PrioritizedHerReplayBuffer,
     PrioritizedReplayBuffer,
     load_buffer,
@@ -21,13 +32,11 @@ from sb3_per import (
 )
 from sb3_per.prioritization.proportional import Proportional
 
-STACKS = spaces.Box(0, 255, (2, 3, 4), np.uint8)
-MEMORY_OPTIMIZED = {"optimize_memory_usage": True, "handle_timeout_termination": False}
 KINDS = [
     {},
     {"prioritization": "rank"},
     {"prioritization": "rank", "new_priority": "max_stored", "weight_normalization": "buffer"},
-    {"prioritization": "rank", "replacement": False, **MEMORY_OPTIMIZED},
+    {"prioritization": "rank", "replacement": False, **MEMORY_OPTIMISED},
     {"prioritization": "lap", "uniform_share": 0.5, "weight_normalization": "mean"},
     {"prioritization": "lap", "prioritization_kwargs": {"threshold": np.float32(0.5)}},
     {"alpha": np.float32(0.5), "handle_timeout_termination": 1},
@@ -35,7 +44,7 @@ KINDS = [
     {"replacement": False, "stratified": False, "n_steps": 3, "n_envs": 3, "gamma": 0.5},
     {"space": DICT, "n_envs": 2, "prioritization": "rank"},
     {"space": STACKS, "n_stack": 4, "n_envs": 2, "uniform_share": 0.5},
-    {**MEMORY_OPTIMIZED, "n_envs": 2, "uniform_share": 0.5},
+    {**MEMORY_OPTIMISED, "n_envs": 2, "uniform_share": 0.5},
     {"prioritization": Storable, "prioritization_kwargs": {"bonus": (1, np.ones(1))}},
 ]
 KINDS_OF_HER = [
@@ -62,12 +71,8 @@ def add_rows(buffer, n_rows, first=0):
     return fill(buffer, n_rows, first=first, done_at={(9, 0)}, truncated_at={(12, 0)})
 
 
-def make(n_rows=0, *, size=64, space=BOX, **options):
-    kind = (
-        PrioritizedDictReplayBuffer if isinstance(space, spaces.Dict) else PrioritizedReplayBuffer
-    )
-    n_slots = size * options.get("n_envs", 1)
-    return add_rows(kind(n_slots, space, TWO_ACTIONS, "cpu", **options), n_rows)
+def make(n_rows=0, **options):
+    return add_rows(make_buffer(**options), n_rows)
 
 
 @pytest.mark.parametrize("n_rows", [0, 9, 64, 90])
@@ -189,7 +194,7 @@ def test_memory_is_not_taken_twice(path):
 
 @pytest.mark.parametrize("size", [20, 100])
 @pytest.mark.parametrize(
-    "options", [{}, {"space": DICT, "n_envs": 2}, {"space": STACKS, "n_stack": 4}, MEMORY_OPTIMIZED]
+    "options", [{}, {"space": DICT, "n_envs": 2}, {"space": STACKS, "n_stack": 4}, MEMORY_OPTIMISED]
 )
 def test_buffer_of_another_size_gets_the_newest_transitions(options, size, path):
     save_buffer(make(70, **options), path)
@@ -266,18 +271,6 @@ def test_arrays_in_another_order_of_memory_are_filled(path):
     assert_same_batch(other._get_samples(np.arange(5)), buffer._get_samples(np.arange(5)))
 
 
-def test_truncated_episode_ends_in_a_buffer_of_another_size(path):
-    options = {"n_steps": 3, "n_envs": 2, "handle_timeout_termination": False}
-    buffer = make(3, **options)
-    buffer.end_episodes()
-    save_buffer(add_rows(buffer, 3, first=3), path)
-    other = make(0, size=100, **options)
-
-    load_buffer(path, other)
-
-    assert_same_batch(other._get_samples(np.arange(12)), buffer._get_samples(np.arange(12)))
-
-
 def test_priorities_of_other_options_become_the_initial_one(path):
     buffer = make(40, n_steps=3, gamma=0.5, weight_normalization="buffer")
     buffer.update_priorities(np.arange(40), np.arange(40.0))
@@ -294,6 +287,33 @@ def test_priorities_of_other_options_become_the_initial_one(path):
     assert same.prioritization.probabilities(slots).tolist() == of_priority.tolist()
     assert len({*other.probabilities(slots)}) == 1
     check_valid(other)
+
+
+@pytest.mark.parametrize("stored", ["proportional", "rank", "lap"])
+@pytest.mark.parametrize("kind", ["proportional", "rank", "lap"])
+def test_priorities_of_another_prioritization_become_the_initial_one(kind, stored, path):
+    save_buffer(make(40, prioritization=stored), path)
+    buffer = make(10, prioritization=kind)
+
+    is_other = pytest.warns(UserWarning, match=f"initial priority.*'prioritization': '{stored}'")
+    with contextlib.nullcontext() if kind == stored else is_other:
+        load_buffer(path, buffer)
+
+    assert len(buffer) == 40
+    assert len({*buffer.probabilities(np.arange(40))}) == (40 if kind == "rank" else 1)
+
+
+def test_options_in_any_mapping_are_compared_by_value(path):
+    options = [{"prioritization": "lap", "prioritization_kwargs": {"threshold": x}} for x in (1, 5)]
+    stored, other = (
+        make(9, **{**one, "prioritization_kwargs": MappingProxyType(one["prioritization_kwargs"])})
+        for one in options
+    )
+    save_buffer(stored, path)
+
+    load_buffer(path, make(9, **options[0]))
+    with pytest.warns(UserWarning, match="initial priority"):
+        load_buffer(path, other)
 
 
 @pytest.mark.parametrize(

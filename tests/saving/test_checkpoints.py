@@ -276,8 +276,8 @@ def test_model_that_was_saved_without_an_environment(tmp_path):
         ({"env": None}, "env must be an environment"),
         ({"env": "CartPole-v1"}, "env must be an environment"),
         ({"env": DummyVecEnv([Corridor] * 2)}, "n_envs"),
-        ({"algorithm": None}, "algorithm must be the class NotingPERDQN, got None"),
-        ({"algorithm": PERTD3}, "algorithm must be the class NotingPERDQN, got .*PERTD3"),
+        ({"algorithm": None}, "algorithm must be the class .*NotingPERDQN, got None"),
+        ({"algorithm": PERTD3}, "algorithm must be the class .*NotingPERDQN, got .*PERTD3"),
         ({"algorithm": "PERDQN"}, "algorithm must be a class"),
     ],
 )
@@ -287,6 +287,15 @@ def test_arguments_that_do_not_fit_the_checkpoint_are_refused(arguments, named, 
     fitting = {"env": Corridor(), "algorithm": NotingPERDQN}
     with pytest.raises(ValueError, match=named):
         load_checkpoint(tmp_path / "checkpoint", **{**fitting, **arguments})
+
+
+def test_class_of_the_user_may_have_our_name(tmp_path):
+    own = type("PERDQN", (PERDQN,), {})
+    save_checkpoint(make(kind=own), tmp_path / "checkpoint")
+
+    with pytest.raises(ValueError, match=r"algorithm must be the class .*\.PERDQN, got None"):
+        load_checkpoint(tmp_path / "checkpoint", Corridor())
+    assert type(load_checkpoint(tmp_path / "checkpoint", Corridor(), algorithm=own)) is own
 
 
 # What no checkpoint can be made of

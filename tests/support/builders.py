@@ -3,10 +3,14 @@
 import numpy as np
 from gymnasium import spaces
 
+from sb3_per import PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
+
 BOX = spaces.Box(-np.inf, np.inf, (2,), np.float32)
 IMAGE = spaces.Box(0, 255, (3, 8, 8), np.uint8)
+STACKS = spaces.Box(0, 255, (2, 3, 4), np.uint8)  # four frames
 DICT = spaces.Dict({"vector": BOX, "number": spaces.Discrete(1000), "image": IMAGE})
 TWO_ACTIONS = spaces.Discrete(2)
+MEMORY_OPTIMISED = {"optimize_memory_usage": True, "handle_timeout_termination": False}
 
 
 def observation(space, step, n_envs):
@@ -18,6 +22,14 @@ def observation(space, step, n_envs):
     if space.dtype == np.uint8:
         return np.full((n_envs, *space.shape), step % 256, dtype=np.uint8)
     return np.array([[step, env] for env in range(n_envs)], dtype=np.float32)
+
+
+def make_buffer(n_rows=0, *, size=64, n_envs=1, space=BOX, kind=None, **options):
+    """Return a buffer for ``size`` rows, to which ``n_rows`` rows were added."""
+    has_dict = isinstance(space, spaces.Dict)
+    kind = kind or (PrioritizedDictReplayBuffer if has_dict else PrioritizedReplayBuffer)
+    buffer = kind(size * n_envs, space, TWO_ACTIONS, "cpu", n_envs, **options)
+    return (fill_with_stacks if buffer.n_stack > 1 else fill)(buffer, n_rows)
 
 
 def fill(buffer, n_rows, *, first=0, done_at=(), truncated_at=()):

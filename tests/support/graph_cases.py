@@ -37,6 +37,22 @@ class Normed(FlattenExtractor):
         return self.layers(super().forward(observations))
 
 
+class CountsActions(FlattenExtractor):
+    """A network that normalizes by what it has seen while it acts."""
+
+    def __init__(self, space):
+        super().__init__(space)
+        self.register_buffer("mean", th.zeros(self.features_dim))
+        self.register_buffer("n", th.zeros(()))
+
+    def forward(self, observations):
+        features = super().forward(observations)
+        if not self.training:
+            self.n.add_(1)
+            self.mean.add_((features.mean(dim=0) - self.mean) / self.n)
+        return features - self.mean
+
+
 class ReadsNumbers(FlattenExtractor):
     """A network that waits for the GPU."""
 
@@ -106,6 +122,7 @@ CASES = {
         }
     },
     "batch norm": {"policy_kwargs": {"features_extractor_class": Normed}, "double_q": True},
+    "statistics of actions": {"policy_kwargs": {"features_extractor_class": CountsActions}},
     "Rainbow": {"kind": Rainbow},
     "Rainbow, no parts": {
         "kind": Rainbow,

@@ -106,41 +106,23 @@ class NaiveProportional:
         return powers / powers.sum()
 
 
-class NaiveOrder:
-    """Slots in a list, largest priority first; a slot that is placed goes before its equals."""
-
-    def __init__(self, n_slots):
-        self.all_slots = list(range(n_slots))
-        self.slots, self.priorities = [], {}
-
-    def place(self, slots, priorities):
-        for slot, priority in zip(slots, priorities, strict=True):
-            self.remove([slot])
-            n_larger = sum(other > priority for other in self.priorities.values())
-            self.slots.insert(n_larger, slot)
-            self.priorities[slot] = priority
-
-    def remove(self, slots):
-        for slot in slots:
-            if slot in self.priorities:
-                self.slots.remove(slot)
-                del self.priorities[slot]
-
-
 class NaiveRanks(NaiveProportional):
     """A sort for each call; of equal priorities, the one placed last ranks first."""
 
-    def __init__(self, n_slots, alpha, initial_priority, new_priority):
-        super().__init__(n_slots, alpha, 1e-6, np.inf, initial_priority, new_priority)
+    def __init__(self, n_slots, alpha=1.0, clip=np.inf, initial=1.0, new_priority="max_seen"):
+        super().__init__(n_slots, alpha, 1e-6, clip, initial, new_priority)
 
     def place(self, slots, priorities):
         for slot, priority in zip(slots, priorities, strict=True):
             self.remove([slot])  # so that it becomes the last one of the dict
             self.priorities[slot] = priority
 
-    def probabilities(self):
+    def by_rank(self):
         latest_first = [*self.priorities][::-1]
-        by_rank = sorted(latest_first, key=lambda slot: -self.priorities[slot])
+        return sorted(latest_first, key=lambda slot: -self.priorities[slot])
+
+    def probabilities(self):
+        by_rank = self.by_rank()
         powers = np.zeros(self.n_slots)
         powers[by_rank] = np.arange(1, len(by_rank) + 1) ** -self.alpha
         return powers / powers.sum()

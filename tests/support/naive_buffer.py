@@ -18,10 +18,10 @@ class NaiveBuffer:
         self.rows, self.next_row = {}, 0
         n_slots = n_rows * n_envs
         alpha, new_priority = options["alpha"], options["new_priority"]
+        clip = options["td_error_clip"] or np.inf
         if options["prioritization"] == "rank":
-            self.priorities = NaiveRanks(n_slots, alpha, 1.0, new_priority)
+            self.priorities = NaiveRanks(n_slots, alpha, clip, 1.0, new_priority)
         else:
-            clip = options["td_error_clip"] or np.inf
             self.priorities = NaiveProportional(n_slots, alpha, 1e-6, clip, 1.0, new_priority)
 
     def reset(self):
