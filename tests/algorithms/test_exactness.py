@@ -15,20 +15,18 @@ from models import (
     SQUARED,
     UNIFORM,
     all_equal,
-    for_kinds,
     gradients_of_one_step,
     is_discrete,
     logged,
     make,
     parameters,
     ready,
-    sample_always,
     share_a_weighted_batch,
 )
 from stable_baselines3 import SAC
 from torch.nn import functional as F
 
-from sb3_per import PAPER, PERDQN, PERSAC, PERTD3, PERCrossQ, PrioritizedReplayBuffer, save_buffer
+from sb3_per import PAPER, PERDQN, PERSAC, PrioritizedReplayBuffer, save_buffer
 from sb3_per.algorithms.critics import PrioritizedCriticAlgorithm
 
 pytestmark = pytest.mark.filterwarnings("ignore:10 batches were sampled")  # by SB3's algorithms
@@ -57,24 +55,30 @@ def test_run_without_prioritization_equals_the_base(kind, n_steps):
         assert logged(ours)[name] == pytest.approx(logged(theirs)[name], rel=1e-5)
 
 
-def weighted_loss(weights, threshold=1e6, scale=1.0):
-    """Return a squared error up to the threshold, then its tangent; weighted, then averaged."""
+def weighted_loss(weights, sizes, threshold=1e6, scale=1.0):
+    """
+    Return a squared error up to the threshold, then its tangent; weighted, then averaged.
+
+    :param sizes: Gets the absolute TD errors of each critic, (B, 1).
+    """
 
     def loss(current, target):
         errors = (current - target).abs()
+        sizes.append(errors.detach())
         losses = th.where(errors <= threshold, errors**2, threshold * (2 * errors - threshold))
         return (weights * scale * losses).mean()
 
     return loss
 
 
-def weighted_quantile_loss(weights):
+def weighted_quantile_loss(weights, sizes):
     """Return the loss of each sample by itself, as in the papers; nothing is sb3-contrib's."""
 
     def loss(current, target, sum_over_quantiles):
         quantiles, targets = current.reshape(len(current), -1, current.shape[-1]), target
         targets = targets.reshape(len(target), 1, 1, -1)  # (B, 1, 1, m)
         errors = targets - quantiles[..., None]  # (B, n_critics, n, m)
+        sizes.append(errors.detach().mean(dim=(2, 3)).abs())
         n = quantiles.shape[-1]
         levels = ((th.arange(n) + 0.5) / n).reshape(1, 1, n, 1)
         huber = th.where(errors.abs() <= 1, errors**2 / 2, errors.abs() - 0.5)
@@ -94,12 +98,12 @@ def replace_loss(kind, loss, monkeypatch):
         monkeypatch.setattr(module, "F", types.SimpleNamespace(mse_loss=loss, smooth_l1_loss=loss))
 
 
-def explicit_loss(kind, weights, threshold):
+def explicit_loss(kind, weights, sizes, threshold):
     if kind is PERDQN:
-        return weighted_loss(weights, threshold or 1.0, scale=0.5)
+        return weighted_loss(weights, sizes, threshold or 1.0, scale=0.5)
     if kind in SQUARED:
-        return weighted_loss(weights, threshold or 1e6)
-    return weighted_quantile_loss(weights)
+        return weighted_loss(weights, sizes, threshold or 1e6)
+    return weighted_quantile_loss(weights, sizes)
 
 
 CASES = [(kind, PAPER, None) for kind in PAIRS]
@@ -110,11 +114,15 @@ CASES += [
 
 
 @pytest.mark.parametrize(("kind", "options", "threshold"), CASES)
-def test_gradient_is_that_of_an_explicitly_weighted_loss(kind, options, threshold, monkeypatch):
+def test_gradients_and_td_errors_are_those_of_an_explicit_loss(
+    kind, options, threshold, monkeypatch
+):
     ours, theirs = ready(make(kind, options=options)), ready(make(PAIRS[kind]))
     batch = share_a_weighted_batch(ours, theirs, monkeypatch)
+    updates, sizes = [], []
+    monkeypatch.setattr(ours.replay_buffer, "update_priorities", lambda *a: updates.append(a))
     found = gradients_of_one_step(ours, monkeypatch)
-    replace_loss(kind, explicit_loss(kind, batch.weights, threshold), monkeypatch)
+    replace_loss(kind, explicit_loss(kind, batch.weights, sizes, threshold), monkeypatch)
 
     explicit = gradients_of_one_step(theirs, monkeypatch)
 
@@ -122,6 +130,10 @@ def test_gradient_is_that_of_an_explicitly_weighted_loss(kind, options, threshol
     th.testing.assert_close(found, explicit, rtol=1e-5, atol=1e-6)
     if threshold is not None:  # both parts of the Huber loss were needed
         assert 0 < logged(ours)["train/linear_loss_share"] < 1
+    [(slots, td_errors)] = updates
+    assert slots is batch.slots
+    expected = th.cat(sizes, dim=1).mean(dim=1)  # over the critics
+    np.testing.assert_allclose(np.abs(td_errors).ravel(), expected, rtol=1e-4, atol=1e-5)
 
 
 @ALL
@@ -201,75 +213,6 @@ def test_loss_and_td_errors_of_dqn_by_hand(double_q, threshold, monkeypatch):
     huber = [e * e / 2 if abs(e) <= threshold else linear[i] for i, e in enumerate(errors)]
     assert td_errors.flatten().tolist() == errors
     assert loss.item() == pytest.approx((huber[0] + 0.5 * huber[1] + 0.25 * huber[2]) / 3)
-
-
-def next_values(model, batch):
-    """Return the target networks' values of next observations, (B, 1) or quantiles (B, m)."""
-    if is_discrete(type(model)):
-        quantiles = model.quantile_net_target(batch.next_observations)  # (B, n, n_actions)
-        best = quantiles.mean(dim=1).argmax(dim=1)
-        return quantiles[th.arange(len(best)), :, best]
-    if hasattr(model, "actor_target"):  # TD3 and DDPG
-        actions = model.actor_target(batch.next_observations)
-        return th.stack(model.critic_target(batch.next_observations, actions)).amin(dim=0)
-    model.actor.action_log_prob(batch.observations)  # SB3 samples for the actor first
-    actions, log_prob = model.actor.action_log_prob(batch.next_observations)
-    values = model.critic_target(batch.next_observations, actions)
-    if isinstance(values, tuple):
-        values = th.stack(values).amin(dim=0)
-    else:
-        n_kept = values[0].numel() - model.top_quantiles_to_drop_per_net * len(values[0])
-        values = values.flatten(start_dim=1).sort(dim=1).values[:, :n_kept]
-    return values - th.exp(model.log_ent_coef) * log_prob.reshape(-1, 1)
-
-
-def current_values(model, batch):
-    """Return the mean value of the sampled actions by each critic, (B, n_critics)."""
-    if is_discrete(type(model)):
-        quantiles = model.quantile_net(batch.observations)
-        return quantiles[th.arange(len(batch.actions)), :, batch.actions.flatten()].mean(1)[:, None]
-    values = model.critic(batch.observations, batch.actions)
-    return th.cat(values, dim=1) if isinstance(values, tuple) else values.mean(dim=2)
-
-
-def values_of_crossq(model, batch):
-    """
-    Return current values, (B, n_critics), and next values, (B, 1).
-
-    CrossQ has no target network, and batch normalization needs both in one batch.
-    """
-    model.policy.set_training_mode(True)
-    model.actor.set_bn_training_mode(False)
-    actions, log_prob = model.actor.action_log_prob(batch.next_observations)
-    observations = th.cat([batch.observations, batch.next_observations])
-    values = th.cat(model.critic(observations, th.cat([batch.actions, actions])), dim=1)
-    lowest = values[len(actions) :].amin(dim=1, keepdim=True)
-    entropy = th.exp(model.log_ent_coef) * log_prob.reshape(-1, 1)
-    return values[: len(actions)], lowest - entropy
-
-
-@for_kinds(CRITICS)
-def test_td_errors_by_hand(kind, monkeypatch):
-    model = ready(make(kind, **({"target_noise_clip": 0.0} if kind is PERTD3 else {})))
-    batch, updates = model.replay_buffer.sample(16), []
-    sample_always(model, batch, monkeypatch)
-    monkeypatch.setattr(model.replay_buffer, "update_priorities", lambda *a: updates.append(a))
-    with th.no_grad():
-        th.manual_seed(7)
-        if kind is PERCrossQ:
-            current, following = values_of_crossq(model, batch)
-        else:
-            current, following = current_values(model, batch), next_values(model, batch)
-        targets = batch.rewards + 0.9 * (1 - batch.dones) * following
-        errors = targets.mean(dim=1, keepdim=True) - current
-
-    th.manual_seed(7)
-    model.train(1, 16)
-
-    [(slots, given)] = updates
-    assert slots is batch.slots
-    sizes = np.abs(given).reshape(16)
-    np.testing.assert_allclose(sizes, errors.abs().mean(dim=1), rtol=1e-4, atol=1e-5)
 
 
 @ALL

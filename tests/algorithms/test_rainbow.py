@@ -2,9 +2,7 @@
 
 import copy
 import functools
-import itertools
 import math
-import sys
 import threading
 
 import numpy as np
@@ -258,42 +256,6 @@ def without_noise(network, observations):
     parts = RainbowNetwork(**network._get_constructor_parameters())
     parts.load_state_dict(network.state_dict())
     return parts(observations)
-
-
-def interrupted(function, line):
-    """Interrupt a function before its line of that number in our code; whether it has so many."""
-    n_left = line
-
-    def trace(frame, event, _):
-        nonlocal n_left
-        if "sb3_per/algorithms" not in frame.f_code.co_filename:
-            return None
-        if event == "line":
-            n_left -= 1
-            if n_left == 0:
-                raise KeyboardInterrupt
-        return trace
-
-    sys.settrace(trace)
-    try:
-        function()
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(None)
-    return False
-
-
-def test_interrupted_gradient_steps_leave_no_noise():
-    model, observations = filled(), th.randn(4, 2)
-    batch = model.replay_buffer.sample(8)
-    expected = without_noise(model.q_net, observations)
-
-    for line in itertools.count(1):
-        if not interrupted(lambda: model.weighted_loss(batch), line):
-            break
-        assert th.equal(model.q_net(observations), expected)
-    assert line > 50
 
 
 def test_threads_and_copies_do_not_see_the_noise_of_training():

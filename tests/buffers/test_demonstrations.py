@@ -5,16 +5,22 @@ import pickle
 import numpy as np
 import pytest
 import torch as th
-from builders import BOX, DICT, TWO_ACTIONS, fill, observation
+from builders import (
+    BOX,
+    DICT,
+    MEMORY_OPTIMISED,
+    TWO_ACTIONS,
+    fill,
+    make_buffer,
+    observation,
+)
 from checks import assert_same_batch, saved_and_loaded
 from frequencies import SIGNIFICANCE, chi_square_p_value
 from gymnasium import spaces
 from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 
 from sb3_per import (
-    PrioritizedDictReplayBuffer,
     PrioritizedHerReplayBuffer,
-    PrioritizedReplayBuffer,
     load_buffer,
     save_buffer,
 )
@@ -40,10 +46,8 @@ def demonstrations(n, space=BOX, ends=(), cuts=()):
     }
 
 
-def make(n_rows=12, n_envs=1, space=BOX, **options):
-    has_dict = isinstance(space, spaces.Dict)
-    kind = PrioritizedDictReplayBuffer if has_dict else PrioritizedReplayBuffer
-    return kind(n_rows * n_envs, space, TWO_ACTIONS, "cpu", n_envs=n_envs, **options)
+def make(size=12, n_envs=1, space=BOX, **options):
+    return make_buffer(size=size, n_envs=n_envs, space=space, **options)
 
 
 def time_of(observations):
@@ -92,8 +96,7 @@ def test_cleared_buffer_keeps_its_demonstrations():
 
 
 def test_demonstrations_in_memory_optimised_storage():
-    shared = {"optimize_memory_usage": True, "handle_timeout_termination": False}
-    buffer = fill(make(6, 2, **shared), 9)
+    buffer = fill(make(6, 2, **MEMORY_OPTIMISED), 9)
     buffer.add_demonstrations(demonstrations(5, ends=[2]), demonstrations(4))
 
     batch = buffer._get_samples(np.arange(9) + buffer.n_slots)
@@ -277,20 +280,6 @@ def test_weights_of_a_transition_add_up_to_uniform_sampling(stratified, replacem
     assert (deviations[is_frequent] < 5).all()
 
 
-def test_td_errors_that_are_not_finite_change_nothing():
-    buffer = with_td_errors()
-    before = buffer.probabilities(np.arange(16))
-
-    for slots, errors, named in (
-        ([0, 13], [9.0, np.nan], "nan for slot 13"),
-        ([0, 16], [9.0, 1.0], r"\[0, 16\), got 16"),
-        ([13, -1], [9.0, 1.0], "got -1"),
-    ):
-        with pytest.raises(ValueError, match=named):
-            buffer.update_priorities(slots, errors)
-        assert buffer.probabilities(np.arange(16)).tolist() == before.tolist()
-
-
 # Files.
 
 
@@ -310,18 +299,6 @@ def test_stored_buffer_keeps_its_demonstrations(n_envs, tmp_path):
             assert one.n_demonstrations == 7
         for one in (buffer, *loaded):
             fill(one, 20, first=20)
-
-
-def test_buffer_of_another_size_gets_the_demonstrations(tmp_path):
-    buffer = fill(make(8), 8)
-    buffer.add_demonstrations(demonstrations(3))
-    save_buffer(buffer, tmp_path / "buffer.npz")
-    other = make(5)
-
-    load_buffer(tmp_path / "buffer.npz", other)
-
-    assert (len(other), other.n_demonstrations) == (5, 3)
-    assert time_of(other._get_samples(np.arange(5, 8)).observations).tolist() == [500, 501, 502]
 
 
 def test_buffer_as_a_source_brings_its_demonstrations():
@@ -392,16 +369,6 @@ def test_sb3_buffers_are_sources(
     assert np.allclose(buffer.demonstrations.rewards[:, 0], rewards)
 
 
-def test_episode_ends_between_two_sources():
-    buffer = make(20, n_steps=3, gamma=1.0)
-    buffer.add_demonstrations(demonstrations(3), sb3_buffer(5, 4), demonstrations(2))
-
-    found = buffer._get_samples(np.arange(9) + 20)
-
-    assert time_of(found.observations).tolist() == [500, 501, 502, 0, 1, 2, 3, 500, 501]
-    assert time_of(found.next_observations).tolist() == [503, 503, 503, 2, 2, 3, 4, 502, 502]
-
-
 # Mistakes.
 
 
@@ -430,16 +397,6 @@ def test_demonstrations_that_do_not_fit_change_nothing(changes, error, rule):
     assert_is_empty(buffer)
     buffer.add_demonstrations(good)
     assert buffer.n_demonstrations == 5
-
-
-def test_demonstrations_without_a_field_name_it():
-    buffer = make()
-    source = {name: values for name, values in demonstrations(5).items() if name != "actions"}
-
-    with pytest.raises(ValueError, match="demonstrations must have actions, got "):
-        buffer.add_demonstrations(source)
-
-    assert_is_empty(buffer)
 
 
 def assert_is_empty(buffer):

@@ -208,17 +208,12 @@ def test_observations_can_be_read_like_an_array():
 
     keys = [3, -1, slice(2, 5), [0, 6, 2], (1, 2), (np.array([1, 2]), np.array([0, 2]), slice(3))]
     keys += [..., (..., 1), (2, ..., 1), (2, 1, ..., 0), (..., slice(2)), (2, 1, ...)]
-    for key in keys:
-        for name in ("observations", "next_observations"):
-            assert np.array_equal(getattr(ours, name)[key], getattr(plain, name)[key])
-
-
-def test_observations_have_the_attributes_of_an_array():
-    player = Player()
-    ours, plain = make(player, 7, n_stack=4), make(player, 7)
-
-    for name in ("shape", "dtype", "ndim", "nbytes"):
-        assert getattr(ours.observations, name) == getattr(plain.observations, name)
+    for name in ("observations", "next_observations"):
+        found, whole = getattr(ours, name), getattr(plain, name)
+        for key in keys:
+            assert np.array_equal(found[key], whole[key])
+        for attribute in ("shape", "dtype", "ndim", "nbytes"):
+            assert getattr(found, attribute) == getattr(whole, attribute)
 
 
 # When `pos` is set by hand
@@ -449,6 +444,8 @@ class OwnBuffer(PrioritizedReplayBuffer):
         (VecMonitor, {"options": {"n_stack": 1}}, 1, ""),
         (VecMonitor, {"optimize_memory_usage": True, "options": WHOLE}, 1, "optimize_memory_usage"),
         (VecMonitor, {"replay_buffer_class": OwnBuffer}, 1, "OwnBuffer"),
+        (lambda _: stacked(FRAMES["vector"]), {"policy": "MlpPolicy"}, 1, ""),
+        (lambda _: DummyVecEnv([lambda: Point(True, IMAGE)]), {"policy": "MlpPolicy"}, 1, ""),
     ],
 )
 def test_frames_are_stored_once_by_default(wrap, kwargs, n_stack, said, capsys):
@@ -458,16 +455,6 @@ def test_frames_are_stored_once_by_default(wrap, kwargs, n_stack, said, capsys):
     assert model.replay_buffer_kwargs.get("n_stack", 1) == n_stack
     lines = [line for line in capsys.readouterr().out.splitlines() if "Storing" in line]
     assert [said in line for line in lines] == ([True] if said else [])
-
-
-@pytest.mark.parametrize(
-    "env", [stacked(FRAMES["vector"]), DummyVecEnv([lambda: Point(True, IMAGE)])]
-)
-def test_other_observations_are_stored_whole(env, capsys):
-    model = make_model(env, "MlpPolicy", verbose=1)
-
-    assert model.replay_buffer.n_stack == 1
-    assert "Storing" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("wrap", [None, lambda env: env, Flipped])

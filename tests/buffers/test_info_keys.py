@@ -1,17 +1,17 @@
 """Values of ``infos`` in batches, files and checkpoints, and what cannot be stored."""
 
 import pickle
+from functools import partial
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch as th
-from builders import BOX, TWO_ACTIONS
+from builders import make_buffer
 from checks import saved_and_loaded
 
 from sb3_per import (
     PERDQN,
-    PrioritizedReplayBuffer,
     load_checkpoint,
     save_checkpoint,
 )
@@ -24,10 +24,7 @@ def info(step, env):
     return {"cost": step + env / 10, "mask": mask, "count": step, "lives": np.int8(env), "": None}
 
 
-def make(n_rows=10, n_envs=1, **options):
-    size = n_rows * n_envs
-    options = {"info_keys": KEYS, **options}
-    return PrioritizedReplayBuffer(size, BOX, TWO_ACTIONS, "cpu", n_envs, **options)
+make = partial(make_buffer, size=10, info_keys=KEYS)
 
 
 def add(buffer, infos):

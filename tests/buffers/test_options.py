@@ -9,7 +9,8 @@ from typing import get_type_hints
 import numpy as np
 import pytest
 import torch as th
-from builders import BOX, DICT, TWO_ACTIONS, fill
+from builders import DICT, MEMORY_OPTIMISED
+from builders import make_buffer as make
 from stable_baselines3.common.buffers import ReplayBuffer
 
 from sb3_per import PrioritizedReplayBuffer
@@ -20,13 +21,6 @@ from sb3_per.options import (
     beta_at,
 )
 from sb3_per.prioritization.sum_tree import SumTree
-
-MEMORY_OPTIMISED = {"optimize_memory_usage": True, "handle_timeout_termination": False}
-
-
-def make(n_rows=0, *, size=64, space=BOX, **options):
-    return fill(PrioritizedReplayBuffer(size, space, TWO_ACTIONS, "cpu", **options), n_rows)
-
 
 BAD_OPTIONS = [
     ("prioritization", {"prioritization": "median"}),
@@ -50,8 +44,12 @@ BAD_OPTIONS = [
     ("gamma", {"gamma": 1.5}),
     ("n_stack", {"n_stack": 0}),
     ("n_stack", {"n_stack": 2, **MEMORY_OPTIMISED}),
-    ("PrioritizedDictReplayBuffer", {"space": DICT}),
+    ("PrioritizedDictReplayBuffer", {"space": DICT, "kind": PrioritizedReplayBuffer}),
     ("info_keys must be a list of keys, got 'cost'", {"info_keys": "cost"}),
+    ("prioritisation.*prioritization", {"prioritisation": "rank"}),
+    ("beta_start.*beta", {"beta_start": 0.5}),
+    ("alpah.*alpha", {"alpah": 0.5}),
+    ("prioritized_replay.*prioritization", {"prioritized_replay": True}),
 ]
 
 
@@ -144,20 +142,6 @@ def test_help_and_page_explain_every_option():
             assert any(f"`{name}`" in row for row in rows), name
 
 
-@pytest.mark.parametrize(
-    ("misspelled", "nearest"),
-    [
-        ("prioritisation", "prioritization"),
-        ("beta_start", "beta"),
-        ("alpah", "alpha"),
-        ("prioritized_replay", "prioritization"),
-    ],
-)
-def test_misspelled_option_is_refused_with_the_nearest_name(misspelled, nearest):
-    with pytest.raises(ValueError, match=f"{misspelled}.*{nearest}"):
-        make(**{misspelled: 0.5})
-
-
 def test_arguments_of_sb3s_buffer_come_first_and_in_order():
     theirs, ours = (
         inspect.signature(kind).parameters for kind in (ReplayBuffer, PrioritizedReplayBuffer)
@@ -181,17 +165,6 @@ def test_arguments_make_the_same_buffer_again(possible):
     buffer = make(**options)
 
     assert buffer.arguments() == make(**buffer.arguments()).arguments() == options
-
-
-def test_repr_shows_size_prioritization_alpha_and_beta():
-    text = repr(make(5, size=10, n_envs=2, prioritization="rank", alpha=0.7, beta=(0.3, 1.0)))
-
-    # A transition: two observations of 8 bytes, an action of 8, and three numbers of 4.
-    assert text == (
-        "PrioritizedReplayBuffer(10 of 10 transitions, 0.0 MB, prioritization=rank, alpha=0.7, "
-        "beta=0.3)"
-    )
-    assert "prioritization=Newest" in repr(make(prioritization=Newest))
 
 
 # Classes of the user's own

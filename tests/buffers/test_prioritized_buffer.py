@@ -8,27 +8,21 @@ from copy import deepcopy
 import numpy as np
 import pytest
 import torch as th
-from builders import BOX, DICT, TWO_ACTIONS, fill
+from builders import DICT, MEMORY_OPTIMISED, fill
+from builders import make_buffer as make
 from checks import assert_same_batch, assert_same_buffer, check_valid
 from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
-from sb3_per import PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
+from sb3_per import PrioritizedReplayBuffer
 
 # Distributions are measured by many batches without updates.
 pytestmark = pytest.mark.filterwarnings("ignore:10 batches were sampled")
-
-MEMORY_OPTIMISED = {"optimize_memory_usage": True, "handle_timeout_termination": False}
 
 
 @pytest.fixture(autouse=True)
 def _seed_as_sb3_does():
     np.random.seed(0)  # noqa: NPY002  # SB3 seeds the global state; buffers take theirs from it
-
-
-def make(n_rows=0, *, size=64, n_envs=1, space=BOX, kind=PrioritizedReplayBuffer, **options):
-    kind = PrioritizedDictReplayBuffer if space is DICT else kind
-    return fill(kind(size, space, TWO_ACTIONS, "cpu", n_envs=n_envs, **options), n_rows)
 
 
 def slots_reached(buffer, n_batches=60):

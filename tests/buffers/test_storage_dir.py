@@ -11,25 +11,28 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from builders import BOX, DICT, IMAGE, TWO_ACTIONS, fill, fill_with_stacks
+from builders import (
+    BOX,
+    DICT,
+    IMAGE,
+    MEMORY_OPTIMISED,
+    STACKS,
+    fill,
+    fill_with_stacks,
+    make_buffer,
+)
 from checks import assert_same_batch
-from gymnasium import spaces
 
 from sb3_per import (
-    PrioritizedDictReplayBuffer,
-    PrioritizedReplayBuffer,
     load_buffer,
     save_buffer,
 )
 
-STACKS = spaces.Box(0, 255, (8, 8, 4), np.uint8)
 pytestmark = pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="reserves no files")
 
 
-def make(space, folder=None, n_rows=10, n_envs=2, **options):
-    kind = PrioritizedDictReplayBuffer if space is DICT else PrioritizedReplayBuffer
-    arguments = (n_rows * n_envs, space, TWO_ACTIONS, "cpu", n_envs)
-    return kind(*arguments, storage_dir=folder, **options)
+def make(space, folder, size=10, **options):
+    return make_buffer(size=size, n_envs=2, space=space, storage_dir=folder, **options)
 
 
 def files_of(folder):
@@ -44,7 +47,7 @@ def files_of(folder):
     [
         (BOX, {}),
         (DICT, {"n_steps": 3}),
-        (IMAGE, {"optimize_memory_usage": True, "handle_timeout_termination": False}),
+        (IMAGE, MEMORY_OPTIMISED),
         (STACKS, {"n_stack": 4}),
     ],
     ids=["box", "dict", "optimized", "n_stack"],
@@ -71,7 +74,7 @@ def test_batches_are_the_same_as_from_memory(space, options, tmp_path):
 
 def test_space_of_files_is_freed_with_the_buffer(tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
-    buffer = make(IMAGE, tmp_path, n_rows=1000)
+    buffer = make(IMAGE, tmp_path, size=1000)
     assert files_of(tmp_path) == 0
     fill(buffer, 1)
     assert files_of(tmp_path) >= 2 * buffer.observations.nbytes == 2 * 2000 * 192
@@ -91,7 +94,7 @@ def test_full_disk_is_an_error_at_the_first_transition(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "posix_fallocate", fail)
 
-    buffer = make(IMAGE, tmp_path, n_rows=1000)
+    buffer = make(IMAGE, tmp_path, size=1000)
     with pytest.raises(OSError, match="No space left"):
         fill(buffer, 1)
     assert [*tmp_path.iterdir()] == []

@@ -8,37 +8,38 @@ import zipfile
 
 import numpy as np
 import pytest
-from builders import BOX, TWO_ACTIONS, fill, fill_with_stacks
+from builders import STACKS, make_buffer
 from checks import assert_same_buffer, check_valid
 from corridor import Corridor, make
-from gymnasium import spaces
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_per import (
     PERDQN,
-    PrioritizedReplayBuffer,
     load_buffer,
     load_checkpoint,
     save_buffer,
     save_checkpoint,
 )
 
-STACKS = spaces.Box(0, 255, (2, 3, 4), np.uint8)
 SLOTS, VALUES = "priorities/slots", "priorities/values"
 
 
-def empty(kind):
-    space, options = (STACKS, {"n_stack": 4, "n_envs": 2}) if kind == "frames" else (BOX, {})
-    options |= {"prioritization": "rank"} if kind == "rank" else {}
-    n_slots = 16 * options.get("n_envs", 1)
-    return PrioritizedReplayBuffer(n_slots, space, TWO_ACTIONS, "cpu", **options)
+KINDS = {
+    "proportional": {},
+    "rank": {"prioritization": "rank"},
+    "frames": {"space": STACKS, "n_stack": 4, "n_envs": 2},
+}
+
+
+def filled(kind, n_rows=0):
+    return make_buffer(n_rows, size=16, **KINDS[kind])
 
 
 @pytest.fixture
 def file(kind, tmp_path):
     """A file of a buffer that had more rows than it can hold."""
-    buffer = (fill_with_stacks if kind == "frames" else fill)(empty(kind), 20)
+    buffer = filled(kind, 20)
     buffer.update_priorities(buffer.sample(8).slots, np.linspace(-2, 5, 8))
     save_buffer(buffer, tmp_path / "whole")
     return tmp_path / "whole"
@@ -47,7 +48,7 @@ def file(kind, tmp_path):
 @pytest.mark.parametrize("kind", ["proportional", "rank", "frames"])
 def test_flipped_bit_anywhere_is_refused_or_changes_nothing(kind, file, tmp_path):
     whole, path = file.read_bytes(), tmp_path / "file"
-    buffer, other, n_refused = empty(kind), empty(kind), 0
+    buffer, other, n_refused = filled(kind), filled(kind), 0
     load_buffer(file, buffer)
     places = range(0, len(whole), 7)
     for place in places:
@@ -66,7 +67,7 @@ def test_flipped_bit_anywhere_is_refused_or_changes_nothing(kind, file, tmp_path
 
 @pytest.mark.parametrize("kind", ["rank"])
 def test_file_that_was_cut_is_refused_before_anything_changes(kind, file, tmp_path):
-    whole, path, buffer = file.read_bytes(), tmp_path / "file", fill(empty(kind), 5)
+    whole, path, buffer = file.read_bytes(), tmp_path / "file", filled(kind, 5)
     for length in range(0, len(whole), 31):
         path.write_bytes(whole[:length])
         with pytest.raises(ValueError, match=str(path)):
@@ -123,7 +124,7 @@ def plus(number):
 )
 def test_numbers_out_of_range_never_reach_a_kernel(kind, name, change, file, tmp_path):
     write_changed(file, tmp_path / "changed", name, change)
-    buffer = fill_with_stacks(empty(kind), 5) if kind == "frames" else fill(empty(kind), 5)
+    buffer = filled(kind, 5)
 
     with pytest.raises(ValueError, match="must"):
         load_buffer(tmp_path / "changed", buffer)
@@ -140,7 +141,7 @@ def test_array_with_a_false_shape_takes_little_memory(kind, file, tmp_path):
     path = tmp_path / "changed"
     write_changed(file, path, SLOTS, change)
     path.write_bytes(path.read_bytes()[: -(10**7)])
-    buffer = empty(kind)
+    buffer = filled(kind)
     tracemalloc.start()
     with pytest.raises(ValueError, match="cannot be loaded"):
         load_buffer(path, buffer)
