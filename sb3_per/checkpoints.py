@@ -21,7 +21,7 @@ from sb3_per._utils import as_arrays, generator_from, generator_state, require_w
 from sb3_per.algorithms import ALGORITHMS
 from sb3_per.algorithms.base import PrioritizedAlgorithm
 from sb3_per.algorithms.environments import require_matching_buffer
-from sb3_per.buffers.files import encoded, fill_buffer, open_archive, write_archive
+from sb3_per.buffers.files import encoded, open_archive, write_archive
 
 
 def save_checkpoint(model: PrioritizedAlgorithm, path: str | os.PathLike[str]) -> None:
@@ -77,7 +77,7 @@ def load_checkpoint(
             raise ValueError(f"algorithm must be the class {saved}, got {algorithm}")
         networks = io.BytesIO(state["model.zip"])
         model = algorithm.load(networks, env=env, device=device, **options)
-        fill_buffer(model.replay_buffer, state["buffer"])
+        model.replay_buffer._load_state_dict(state["buffer"])
         _restore_normalization(model.get_vec_normalize_env(), state["normalization"])
         if model.seed is not None and model.env is not None:
             model.env.seed(model.seed + model.num_timesteps)
@@ -155,7 +155,7 @@ class CheckpointCallback(callbacks.CheckpointCallback):
                 "callback=[CheckpointCallback(...), ...]"
             )
         # A run that was killed while it saved has left files as large as the buffer.
-        for partial in _found(self.save_path, f".{self.name_prefix}", r"\..*\.partial"):
+        for partial in _checkpoints(self.save_path, f".{self.name_prefix}", r"\..*\.partial"):
             partial.unlink()
         # Refuse what cannot be continued before hours are spent.
         encoded(_contents_of(self.model), {})
@@ -200,15 +200,12 @@ def _n_steps(path: Path) -> int:
     return int(path.stem.split("_")[-2])
 
 
-def _checkpoints(folder: str | os.PathLike[str], name_prefix: str) -> list[Path]:
+def _checkpoints(folder: str | os.PathLike[str], prefix: str, ending: str = "") -> list[Path]:
     """Return the checkpoints in the order of their steps; none if the folder is missing."""
-    return sorted(_found(folder, name_prefix), key=_n_steps)
-
-
-def _found(folder: str | os.PathLike[str], name_prefix: str, ending: str = "") -> list[Path]:
     # A pattern of `glob` alone would also match what belongs to another prefix.
-    name = re.compile(rf"{re.escape(name_prefix)}_\d+_steps\.ckpt{ending}")
-    return [path for path in Path(folder).glob("*") if name.fullmatch(path.name)]
+    name = re.compile(rf"{re.escape(prefix)}_\d+_steps\.ckpt{ending}")
+    found = [path for path in Path(folder).glob("*") if name.fullmatch(path.name)]
+    return sorted(found, key=_n_steps)
 
 
 def _contents_of(model: BaseAlgorithm) -> dict[str, Any]:
@@ -285,8 +282,7 @@ def _restore_normalization(env: VecNormalize | None, stored: dict[str, Any]) -> 
             f"statistics of {[*means]} instead of {[*stored]}"
         )
     for key, running in means.items():
-        running.mean, running.var = (np.asarray(stored[key][name]) for name in ("mean", "var"))
-        running.count = stored[key]["count"]
+        vars(running).update(as_arrays(stored[key]))
 
 
 def _running_means(env: VecNormalize | None) -> dict[str, RunningMeanStd]:

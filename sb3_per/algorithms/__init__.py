@@ -3,10 +3,9 @@
 from importlib.util import find_spec
 
 from sb3_per.algorithms.base import PrioritizedAlgorithm
+from sb3_per.algorithms.continuous import PERDDPG, PERSAC, PERTD3
 from sb3_per.algorithms.dqn import PERDQN
 from sb3_per.algorithms.rainbow import Rainbow
-from sb3_per.algorithms.sac import PERSAC
-from sb3_per.algorithms.td3 import PERDDPG, PERTD3
 
 __all__ = ["PERDDPG", "PERDQN", "PERSAC", "PERTD3", "Rainbow"]
 
@@ -19,9 +18,7 @@ ALGORITHMS: dict[str, type[PrioritizedAlgorithm]] = {
     "rainbow": Rainbow,
 }
 if find_spec("sb3_contrib"):
-    from sb3_per.algorithms.crossq import PERCrossQ
-    from sb3_per.algorithms.qrdqn import PERQRDQN
-    from sb3_per.algorithms.tqc import PERTQC
+    from sb3_per.algorithms.contrib import PERQRDQN, PERTQC, PERCrossQ
 
     __all__ += ["PERQRDQN", "PERTQC", "PERCrossQ"]
     ALGORITHMS |= {"per_qrdqn": PERQRDQN, "per_tqc": PERTQC, "per_crossq": PERCrossQ}

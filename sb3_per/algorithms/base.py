@@ -211,10 +211,8 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         if getattr(self, "replay_buffer", None) is None:  # it was deleted to save memory
             self.replay_buffer = self._new_buffer()
         buffer = self.replay_buffer
-        with contextlib.ExitStack() as opened:
-            file = open_path(path, "r", self.verbose, suffix="pkl")
-            if file is not path:
-                opened.enter_context(file)
+        file = open_path(path, "r", self.verbose, suffix="pkl")
+        with contextlib.nullcontext() if file is path else file:
             if is_archive(file):
                 load_buffer(file, buffer)
             else:

@@ -91,16 +91,13 @@ class WeightedLoss:
         self._errors.append(self._algorithm.td_errors(current.detach(), target).abs())
         self.n_computed += 1
         if len(self._errors) == self._algorithm.n_losses:
-            self._update_priorities(batch)
+            # Before `backward`: TD errors that are not finite raise while the networks are intact.
+            errors = th.cat(self._errors, dim=1).mean(dim=1).cpu().numpy()  # (B,)
+            self._buffer.update_priorities(batch.slots, errors)
+            threshold = self._algorithm.loss_threshold
+            self.steps.append(metrics_of(errors, batch.host_weights.ravel(), threshold))
             self._errors.clear()
         return self._loss(current, target, *args, **kwargs)
-
-    def _update_priorities(self, batch: PrioritizedReplayBufferSamples) -> None:
-        # Before `backward`: TD errors that are not finite raise while the networks are intact.
-        errors = th.cat(self._errors, dim=1).mean(dim=1).cpu().numpy()  # (B,)
-        self._buffer.update_priorities(batch.slots, errors)
-        weights = batch.host_weights.ravel()
-        self.steps.append(metrics_of(errors, weights, self._algorithm.loss_threshold))
 
 
 class PrioritizedCriticAlgorithm(PrioritizedAlgorithm):

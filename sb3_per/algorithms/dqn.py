@@ -276,8 +276,7 @@ def clip_gradients(parameters: list[th.nn.Parameter], max_norm: float) -> None:
     If no clipping is needed, torch's function still multiplies all gradients by 1. That takes three
     times as long as the check.
 
-    :param parameters: The parameters; those without a gradient are skipped.
-    :param max_norm: The largest Euclidean norm of all gradients together.
+    :param parameters: Those without a gradient are skipped.
     """
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     norms = [th.linalg.vector_norm(gradient) for gradient in gradients]

@@ -305,25 +305,15 @@ class RecordedStep:
     """
     A gradient step as two graphs, since the TD errors reach the host before the optimizer's step.
 
-    :param optimizer: A fused Adam or AdamW.
-    :param layers: The networks.
-    :param tensors: The parameters and buffers that are read or written.
-    :param facts: Everything else on which the graphs depend.
+    It keeps no reference to the model.
+
     :raises Exception: if they cannot be recorded; nothing has changed then.
     """
 
-    def __init__(
-        self,
-        batch: Any,
-        compute_gradients: Compute,
-        optimizer: th.optim.Optimizer,
-        layers: Layers,
-        tensors: list[th.Tensor],
-        facts: Any,
-        device: th.device,
-    ) -> None:
-        self._facts, self._optimizer, self._tensors = facts, optimizer, tensors
-        self._layers = layers
+    def __init__(self, model: "PERDQN", batch: Any) -> None:
+        device, optimizer = model.device, model.policy.optimizer
+        self._facts, self._optimizer = facts_of(model), optimizer
+        self._layers, self._tensors = Layers(model.policy), model._tensors_of_step()
         self._inputs = StaticInputs(batch, device)
         static = self._inputs.nest
         groups = optimizer.param_groups
@@ -332,7 +322,7 @@ class RecordedStep:
         parameters = [parameter for group in groups for parameter in group["params"]]
 
         def whole_step() -> None:
-            compute_gradients(static)
+            model._compute_gradients(static)
             optimizer.step()
 
         sources = self._inputs.sources
@@ -341,13 +331,13 @@ class RecordedStep:
         self._next_places = iter(self._places)
 
         with RECORDER.aside(device):
-            warm_up(whole_step, self._used_tensors, layers, device)
+            warm_up(whole_step, self._used_tensors, self._layers, device)
             for parameter in parameters:
                 parameter.grad = None  # the first graph makes new ones, in its own memory
             pool = RECORDER.new_pool()
             record = RECORDER.record
             self._replay_gradients, self._td_errors = record(
-                lambda: compute_gradients(static), pool
+                lambda: model._compute_gradients(static), pool
             )
             with _capturable(optimizer, self._lr_on_device):
                 self._replay_optimizer, _ = record(optimizer.step, pool)
@@ -529,15 +519,7 @@ class Graphs:
         if self._step is None or not self._step.fits(batch):
             self._step = None  # first, since it takes memory
             try:
-                self._step = RecordedStep(
-                    batch,
-                    model._compute_gradients,
-                    optimizer,
-                    Layers(model.policy),
-                    model._tensors_of_step(),
-                    facts_of(model),
-                    model.device,
-                )
+                self._step = RecordedStep(model, batch)
             except Exception as error:  # whatever a network raises
                 self._is_on = False
                 self._failure = facts_of(model), f"{type(error).__name__}: {error}".splitlines()[0]

@@ -55,8 +55,6 @@ class Rainbow(PERDQN):
         ``sb3_per.algorithms.networks.Parts`` explains. The defaults are ``dueling=True``;
         ``noisy=True`` with the initial noise ``noisy_sigma=0.5``; and distributions of
         ``n_atoms=51`` atoms from ``v_min=-10.0`` to ``v_max=10.0``.
-    :param double_q: Use Double Q-learning (van Hasselt et al. 2016).
-    :param cuda_graphs: As for ``PERDQN``.
     """
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
@@ -75,7 +73,6 @@ class Rainbow(PERDQN):
     # Moving average over gradient steps, NaN before the first. It is updated in place, on the
     # device: a GPU is waited for once in each `train`.
     _support_edge: th.Tensor
-    _has_warned = False  # that the support is too narrow
 
     def __init__(
         self,
@@ -133,6 +130,7 @@ class Rainbow(PERDQN):
     def _setup_model(self) -> None:
         super()._setup_model()
         self._support_edge = th.full((), nan, device=self.device)
+        self._has_warned = False  # that the support is too narrow; again in a loaded model
         self._require_usable_buffer()
         self._set_epsilon()
 
@@ -177,7 +175,9 @@ class Rainbow(PERDQN):
         current = _of_actions(logits, batch.actions)  # (B, n_atoms)
         if self._has_distributions:
             losses, td_errors = cross_entropies(current, targets)
-            self._note_support_edge(targets)
+            edge = (targets[:, 0] + targets[:, -1]).mean()
+            before = th.where(self._support_edge.isnan(), edge, self._support_edge)
+            self._support_edge.copy_(before.lerp(edge, 0.01))
         else:
             losses, td_errors = huber_losses(current, targets, self.loss_threshold)
         return (batch.weights * losses).mean(), td_errors
@@ -207,11 +207,6 @@ class Rainbow(PERDQN):
     def _tensors_of_step(self) -> list[th.Tensor]:
         return [*super()._tensors_of_step(), self._support_edge]
 
-    def _note_support_edge(self, targets: th.Tensor) -> None:
-        edge = (targets[:, 0] + targets[:, -1]).mean()
-        before = th.where(self._support_edge.isnan(), edge, self._support_edge)
-        self._support_edge.copy_(before.lerp(edge, 0.01))
-
     def _log_prioritization(self, steps: list[Metrics]) -> None:
         if self._has_distributions:
             # The divergence is the loss of a distribution, less the entropy of its target.
@@ -229,9 +224,6 @@ class Rainbow(PERDQN):
                 f"{parts.v_max}: set v_min and v_max in policy_kwargs, or scale the rewards",
                 stacklevel=2,
             )
-
-    def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "_has_warned"]
 
     def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
         networks, tensors = super()._get_torch_save_params()

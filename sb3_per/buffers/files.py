@@ -78,20 +78,7 @@ def load_buffer(path: Place, buffer: "PrioritizedReplayBuffer") -> None:
         cut. If damage is found while arrays are read, the buffer is empty afterwards.
     """
     with open_archive(path, "buffer") as state:
-        fill_buffer(buffer, state)
-
-
-def fill_buffer(buffer: "PrioritizedReplayBuffer", state: Mapping[str, Any]) -> None:
-    """Fill a buffer from the state of another one; see ``load_buffer``."""
-    buffer._require_own_size()
-    n_rows = state["buffer_size"]
-    if n_rows == buffer.buffer_size:
         buffer._load_state_dict(state)
-        return
-    stored = buffer._like(n_rows, storage_dir=None)
-    stored._load_state_dict(state)
-    buffer._refill_from(stored)
-    buffer.beta, buffer.generator = stored.beta, stored.generator
 
 
 def checked_entries(stored: Mapping[str, Any], n_slots: int) -> tuple[IntArray, FloatArray, float]:

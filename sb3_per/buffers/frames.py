@@ -26,9 +26,6 @@ class StackLayout:
     """
     The shape of stacked observations, and the axis on which ``VecFrameStack`` has stacked them.
 
-    :param space: Space of the stacked observations.
-    :param n_stack: Frames in an observation.
-    :param n_envs: Environments in a row.
     :param frames_first: Whether frames are stacked on the first axis; None to decide by the space.
     :raises ValueError: for a space that stacked observations cannot have.
     """
@@ -96,8 +93,6 @@ class FrameStore:
     observation that is not its observation, moved by one frame, is a start, too. So whatever was
     added comes back byte for byte. Observations that are not stacked take more memory.
 
-    :param n_rows: Rows of the buffer; a slot is ``row * n_envs + env``.
-    :param layout: How observations are stacked.
     :param zeros: Makes the array of frames: ``np.zeros``, or one whose arrays lie in files.
     """
 
@@ -257,13 +252,7 @@ class FrameStore:
 
 
 class StackedRows:
-    """
-    Observations of a buffer, to read as if they were an array (n_rows, n_envs, ...).
-
-    :param gather: Returns observations by slot.
-    :param n_rows: Rows of the buffer.
-    :param layout: How observations are stacked.
-    """
+    """Observations of a buffer, to read as if they were an array (n_rows, n_envs, ...)."""
 
     def __init__(
         self, gather: Callable[[IntArray], NDArray[Any]], n_rows: int, layout: StackLayout
@@ -313,12 +302,10 @@ def link(
     Find out, from all bytes, which frames of a step are in the ring, and write the step's ages.
 
     :param stacks: Observations, shape (n_envs, n).
-    :param next_stacks: Next observations.
     :param latest: Next observations of the step before.
     :param is_shifted: 0 for bytes of the newest frame of a next observation, 255 for others, up to
         n minus the distance from one frame to the next.
     :param step: Number of the step; step 0 follows no other.
-    :param n_stack: Frames in a stack.
     :param ages: Of all steps in the ring, shape (n_ring, 2, n_envs).
     :param is_linked: Set to whether observations equal the latest ones, and whether next
         observations hold the newer frames of their observations, shape (2, n_envs).

@@ -123,7 +123,6 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
         return state
 
     def arguments(self) -> dict[str, Any]:
-        """Return the options with which the buffer was made, as ``replay_buffer_kwargs``."""
         arguments = super().arguments()
         del arguments["n_stack"], arguments["frames_first"]
         return {
@@ -163,20 +162,12 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
         slots: IntArray = np.flatnonzero(self.ep_length[: self.size()])
         return slots
 
-    def add(  # type: ignore[override]  # as HerReplayBuffer
-        self,
-        obs: dict[str, NDArray[Any]],
-        next_obs: dict[str, NDArray[Any]],
-        action: NDArray[Any],
-        reward: NDArray[Any],
-        done: NDArray[Any],
-        infos: list[dict[str, Any]],
-    ) -> None:
+    def add(self, *args: Any, **kwargs: Any) -> None:
         """Store one transition of every environment, as ``HerReplayBuffer.add`` does."""
         self._require_own_size()
         for env in np.flatnonzero(self.ep_length[self.pos]):
             self.sampler.remove(self._slots_of_episode(self.pos, int(env)))
-        super().add(obs, next_obs, action, reward, done, infos)
+        super().add(*args, **kwargs)
 
     def _compute_episode_length(self, env_idx: int) -> None:
         # SB3 calls this wherever an episode ends.

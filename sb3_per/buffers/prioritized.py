@@ -330,17 +330,11 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         for name in ("device", "n_steps", "gamma"):
             setattr(self.demonstrations, name, getattr(self, name))
         of_demonstrations = gather(self.demonstrations, slots[~is_agents] - self.n_slots)
-        # The joined rows have the agent's first. So have slots, unless a subclass passes them in
-        # another order: then each row is moved to the position of its slot.
-        positions, order = np.argsort(~is_agents, kind="stable"), None
-        if (np.diff(positions) < 0).any():
-            order = th.from_numpy(np.argsort(positions)).to(self.device)
+        # The agent's rows come first; then each row is moved to the position of its slot.
+        order = th.from_numpy(np.argsort(np.argsort(~is_agents, kind="stable"))).to(self.device)
 
-        def join(*parts: th.Tensor | None) -> th.Tensor | None:
-            if parts[0] is None:
-                return None
-            joined = th.cat(parts)  # type: ignore[arg-type]  # if one is None, both are
-            return joined if order is None else joined[order]
+        def join(*parts: th.Tensor) -> th.Tensor | None:
+            return None if parts[0] is None else th.cat(parts)[order]  # None for both or none
 
         return map_arrays(join, of_agent, of_demonstrations)
 
@@ -541,11 +535,18 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
 
     def _load_state_dict(self, state: Mapping[str, Any]) -> None:
         """
-        Continue from a state of a buffer with as many rows; see ``load_buffer``.
+        Continue from a state of another buffer; see ``load_buffer``.
 
         Transitions without a priority are new, and priorities without a transition are dropped: the
         buffer may have been saved after Ctrl-C in the middle of ``add``.
         """
+        self._require_own_size()
+        if state["buffer_size"] != self.buffer_size:
+            stored = self._like(state["buffer_size"], storage_dir=None)
+            stored._load_state_dict(state)
+            self._refill_from(stored)
+            self.beta, self.generator = stored.beta, stored.generator
+            return
         self._require_fitting(state)
         if state["demonstrations"] is not None:
             self._require_demonstrable()
@@ -572,7 +573,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             warnings.warn(
                 "the stored priorities do not fit the options of the buffer, so all transitions "
                 f"get the initial priority; they were stored with {differ}",
-                stacklevel=5,
+                stacklevel=4,
             )
         self._sync_every_slot()
 

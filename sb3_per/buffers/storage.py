@@ -210,10 +210,9 @@ class SlotReplayBuffer(ReplayBuffer):
     def _fill(self, state: Mapping[str, Any]) -> None:
         """Fill an empty buffer from a state of ``_state_dict``."""
         arrays = state["arrays"]
-        sizes = self.buffer_size, self.n_envs
         self._make_files()
         self.info_arrays = {
-            key: np.zeros((*sizes, *values.shape[2:]), values.dtype)
+            key: np.zeros((self.buffer_size, self.n_envs, *values.shape[2:]), values.dtype)
             for key, values in arrays["infos"].items()
         }
         self.pos, self.full = state["pos"], state["full"]
@@ -345,10 +344,9 @@ class SlotReplayBuffer(ReplayBuffer):
 
     def _infos_of(self, slots: IntArray) -> dict[str, th.Tensor]:
         """Return the values of ``info_keys`` in slots, (B, ...) each; numbers as (B, 1)."""
-        found = {key: _take(array, slots) for key, array in self.info_arrays.items()}
         return {
-            key: self._tensor(array.reshape(len(slots), *(array.shape[1:] or (1,))))
-            for key, array in found.items()
+            key: self._tensor(_take(array, slots).reshape(len(slots), *(array.shape[2:] or (1,))))
+            for key, array in self.info_arrays.items()
         }
 
     def end_episodes(self) -> None:

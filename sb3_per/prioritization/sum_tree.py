@@ -1,6 +1,6 @@
 """A sum tree whose nodes have eight children, and samples from it without replacement."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,14 +110,6 @@ class SumTree:
         self._extremes = None
 
 
-class DistinctLeaves(NamedTuple):
-    """Leaves sampled without replacement, and how often a batch holds each one, divided by B."""
-
-    leaves: IntArray  # (B,)
-    probabilities: FloatArray  # (B,), > 0
-    smallest_probability: float  # of all leaves; NaN unless with_smallest
-
-
 def sample_distinct(
     tree: SumTree,
     batch_size: int,
@@ -125,7 +117,7 @@ def sample_distinct(
     *,
     stratified: bool,
     with_smallest: bool = False,
-) -> DistinctLeaves:
+) -> tuple[IntArray, FloatArray, float]:
     """
     Sample leaves without replacement; leaves of mass 0 are never sampled. O(B log n_leaves).
 
@@ -142,6 +134,8 @@ def sample_distinct(
     :param tree: A tree of which at least B leaves are above 0.
     :param batch_size: B, how many leaves to sample.
     :param with_smallest: Whether to find the smallest probability of all leaves as well.
+    :return: Leaves, (B,); how often a batch holds each one, divided by B, (B,); and the smallest
+        such number of all leaves, NaN unless ``with_smallest``.
     """
     lightest = tree.smallest() if with_smallest else np.nan
     leaves = np.zeros(batch_size, dtype=np.int64)
@@ -154,7 +148,7 @@ def sample_distinct(
         tau = _take_one_by_one(tree.nodes, tree.starts, uniforms, leaves)
         probabilities = -np.expm1(-tau * tree.get(leaves)) / batch_size
         smallest = float(-np.expm1(-tau * lightest)) / batch_size
-    return DistinctLeaves(leaves, probabilities, smallest)
+    return leaves, probabilities, smallest
 
 
 def _round_up(n_nodes: int) -> int:

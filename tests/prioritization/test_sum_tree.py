@@ -101,7 +101,7 @@ def test_samples_one_by_one_are_distributed_as_numpys_choice():
 
     counts = np.zeros(len(pairs))
     for _ in range(n_batches):
-        leaves = sample(tree, 2, random, stratified=False).leaves
+        leaves, *_ = sample(tree, 2, random, stratified=False)
         counts[pairs.index(tuple(leaves.tolist()))] += 1
 
     assert chi_square_p_value(counts, np.array(list(probabilities.values()))) > SIGNIFICANCE
@@ -120,14 +120,14 @@ def test_leaves_are_distinct_without_replacement(stratified, weights, data):
     batch_size = data.draw(st.integers(1, n_positive))
     random = np.random.default_rng(data.draw(st.integers(0, 2**32)))
 
-    sampled = sample(tree, batch_size, random, stratified)
+    leaves, probabilities, _ = sample(tree, batch_size, random, stratified)
 
-    assert len(set(sampled.leaves.tolist())) == batch_size
-    assert (np.array(weights)[sampled.leaves] > 0).all()
-    assert (sampled.probabilities > 0).all()
-    assert (sampled.probabilities <= 1 / batch_size).all()
+    assert len(set(leaves.tolist())) == batch_size
+    assert (np.array(weights)[leaves] > 0).all()
+    assert (probabilities > 0).all()
+    assert (probabilities <= 1 / batch_size).all()
     if batch_size == n_positive:  # every leaf is certain
-        assert sampled.probabilities.tolist() == [1 / batch_size] * batch_size
+        assert probabilities.tolist() == [1 / batch_size] * batch_size
     assert (tree.nodes == before).all()
 
 
@@ -136,13 +136,13 @@ def test_systematic_probabilities_are_those_worked_out_by_hand():
     # of 6 fills a stratum of 3 and is certain as well, and one sample is left for 1 and 2.
     tree = tree_of([10.0, 3.0, 1.0, 2.0])
 
-    sampled = sample(tree, 3, np.random.default_rng(0), stratified=True)
+    leaves, probabilities, smallest = sample(tree, 3, np.random.default_rng(0), stratified=True)
 
-    by_leaf = dict(zip(sampled.leaves.tolist(), sampled.probabilities.tolist(), strict=True))
+    by_leaf = dict(zip(leaves.tolist(), probabilities.tolist(), strict=True))
     expected = {0: 1 / 3, 1: 1 / 3, 2: 1 / 9, 3: 2 / 9}
     assert by_leaf == {leaf: pytest.approx(expected[leaf]) for leaf in by_leaf}
     assert {0, 1} < set(by_leaf)
-    assert sampled.smallest_probability == pytest.approx(1 / 9)
+    assert smallest == pytest.approx(1 / 9)
 
 
 @pytest.mark.parametrize("stratified", [True, False])
@@ -150,7 +150,6 @@ def test_smallest_probability_is_that_of_the_lightest_leaf(stratified):
     tree, random = tree_of([4.0, 0.0, 2.0, 8.0, 6.0]), np.random.default_rng(0)
     batches = (sample(tree, 2, random, stratified) for _ in range(1000))
 
-    sampled = next(batch for batch in batches if 2 in batch.leaves)
+    leaves, probabilities, smallest = next(batch for batch in batches if 2 in batch[0])
 
-    lightest = sampled.probabilities[sampled.leaves.tolist().index(2)]
-    assert sampled.smallest_probability == pytest.approx(lightest)
+    assert smallest == pytest.approx(probabilities[leaves.tolist().index(2)])

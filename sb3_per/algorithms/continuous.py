@@ -1,6 +1,6 @@
-"""SAC with prioritized replay."""
+"""SAC, TD3 and DDPG with prioritized replay."""
 
-from stable_baselines3 import SAC
+from stable_baselines3 import DDPG, SAC, TD3
 
 from sb3_per.algorithms.critics import PrioritizedCriticAlgorithm
 
@@ -14,4 +14,22 @@ class PERSAC(PrioritizedCriticAlgorithm, SAC):
     loss, weighted by the importance-sampling weights. A transition's priority comes from the mean
     of abs(TD error) over the critics. The actor and the entropy coefficient learn from the same
     batch without weights. ``train/critic_loss`` is the loss without weights.
+    """
+
+
+class PERTD3(PrioritizedCriticAlgorithm, TD3):
+    """
+    Twin Delayed DDPG with prioritized experience replay.
+
+    Priorities and losses are as in ``PERSAC``: by default those of LAP. The actor learns from the
+    same batch without weights.
+    """
+
+
+class PERDDPG(PrioritizedCriticAlgorithm, DDPG):
+    """
+    Deep Deterministic Policy Gradient with prioritized experience replay.
+
+    Priorities and losses are as in ``PERSAC``: by default those of LAP. The actor learns from the
+    same batch without weights.
     """
