@@ -8,7 +8,6 @@ import torch as th
 from gymnasium import spaces
 
 from sb3_per import Rainbow
-from sb3_per.algorithms.networks import ConvExtractor, NoisyLinear
 
 IMAGES = spaces.Box(0, 255, (4, 36, 36), np.uint8)
 VECTORS = spaces.Box(-1, 1, (3,), np.float32)
@@ -20,6 +19,8 @@ SPACES = {
 # The parts that a network may lack.
 PARTS = ({}, {"dueling": False}, {"n_atoms": 1}, {"noisy": False})
 CASES = [(name, parts) for name in Rainbow.policy_aliases for parts in PARTS]
+LAST = {"layers": [(8, 3, 1)], "channels_last": True}
+CASES.append(("CnnPolicy", {"features_extractor_kwargs": LAST}))
 
 
 class Values(th.nn.Module):
@@ -77,20 +78,3 @@ def test_exported_policy_is_right_for_other_batch_sizes(name, parts, export):
         with th.no_grad():
             for ours, theirs in zip(module(batch), copy(batch), strict=True):
                 th.testing.assert_close(theirs, ours)
-
-
-@pytest.mark.parametrize("export", [traced, exported])
-@pytest.mark.parametrize(
-    ("module", "shape"),
-    [
-        (NoisyLinear(3, 4, sigma=0.5), (3,)),
-        (ConvExtractor(spaces.Box(0, 1, (4, 36, 36), np.float32)), (4, 36, 36)),
-        (ConvExtractor(spaces.Box(0, 1, (9, 9, 4), np.float32), [(8, 3, 1)], True), (9, 9, 4)),
-    ],
-)
-def test_exported_layers_are_right_for_other_batch_sizes(module, shape, export):
-    copy = export(module, th.rand(2, *shape))
-
-    for n in (1, 5):
-        batch = th.rand(n, *shape)
-        th.testing.assert_close(copy(batch), module(batch))

@@ -159,25 +159,6 @@ def test_only_common_seeds_are_compared():
     assert row(made, variant="dqn")["seeds"] == 5
 
 
-def test_exact_test_counts_the_runs_of_all_environments(tmp_path):
-    made = results(
-        lambda name, _, seed: [seed + 10.0 * (name == "per")] * 3,
-        seeds=3,
-        environments=two_environments(),
-    )
-
-    assert "exact one-sided p = 0.0025" in write(made, tmp_path)  # 1 / 20 in each
-
-
-def test_one_seed_in_many_environments_says_nothing(tmp_path):
-    environments = {f"A-v{i}": two_environments()["A-v0"] for i in range(5)}
-    made = results(
-        lambda name, _, seed: [10.0 * (name == "per")] * 3, seeds=1, environments=environments
-    )
-
-    assert "too few seeds to tell (1 of 5)" in write(made, tmp_path)
-
-
 def test_equal_time_is_the_return_at_the_baselines_cost(tmp_path):
     made = results(lambda *_: [0.0, 3.0, 6.0], seeds=1)
     made.finished[0][1]["seconds"]["training_cpu"] = 2.0
@@ -329,24 +310,31 @@ def test_any_subset_of_runs_has_a_report(share, n_variants, tmp_path):
     assert all(figure.count(f">{name}<") == 1 for name in variants)
 
 
+ALL_PAIRS = "better in all pairs by final, better in all pairs by area"
+
+
 @pytest.mark.parametrize(
-    ("gain", "seeds", "expected"),
+    ("gain", "seeds", "n_environments", "expected"),
     [
-        (10.0, 5, "better by final, better by area (5 seeds)"),
-        (-10.0, 5, "worse by final, worse by area (5 seeds)"),
-        (0.0, 5, "undecided by final, undecided by area (5 seeds)"),
-        (
-            10.0,
-            3,
-            "better in all pairs by final, better in all pairs by area (3 seeds, exact one-sided "
-            "p = 0.05)",
-        ),
-        (10.0, 2, "too few seeds to tell (2 of 5)"),
-        (0.0, 4, "too few seeds to tell (4 of 5)"),
+        (10.0, 5, 1, "better by final, better by area (5 seeds)"),
+        (-10.0, 5, 1, "worse by final, worse by area (5 seeds)"),
+        (0.0, 5, 1, "undecided by final, undecided by area (5 seeds)"),
+        (10.0, 3, 1, f"{ALL_PAIRS} (3 seeds, exact one-sided p = 0.05)"),
+        (10.0, 3, 2, f"{ALL_PAIRS} (3 seeds, exact one-sided p = 0.0025)"),  # 1 / 20 in each
+        (10.0, 2, 1, "too few seeds to tell (2 of 5)"),
+        (10.0, 1, 5, "too few seeds to tell (1 of 5)"),
+        (0.0, 4, 1, "too few seeds to tell (4 of 5)"),
     ],
 )
-def test_first_line_says_who_is_better_and_how_sure_that_is(gain, seeds, expected, tmp_path):
-    made = results(lambda name, _, seed: [seed + gain * (name == "per")] * 3, seeds=seeds)
+def test_first_line_says_who_is_better_and_how_sure_that_is(
+    gain, seeds, n_environments, expected, tmp_path
+):
+    environments = {f"A-v{i}": two_environments()["A-v0"] for i in range(n_environments)}
+    made = results(
+        lambda name, _, seed: [seed + gain * (name == "per")] * 3,
+        seeds=seeds,
+        environments=environments,
+    )
 
     said = write(made, tmp_path)
 

@@ -69,17 +69,14 @@ def test_more_seeds_add_runs(finished, tmp_path):
     assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
-def test_results_of_other_settings_are_refused(finished):
-    other = Suite.model_validate({**of_environment(env_kwargs={"n": 4})})
+@pytest.mark.parametrize(
+    ("env_kwargs", "difference"),
+    [({"n": 4}, "n was 3 and is 4"), ({"n": 3, "m": None}, "m was 'not set' and is None")],
+)
+def test_results_of_other_settings_are_refused(env_kwargs, difference, finished):
+    other = Suite.model_validate(of_environment(env_kwargs=env_kwargs))
 
-    with pytest.raises(ValueError, match="other settings: n was 3 and is 4"):
-        make_runs(other, finished, 1, "cpu")
-
-
-def test_a_setting_of_none_is_not_a_missing_one(finished):
-    other = Suite.model_validate(of_environment(env_kwargs={"n": 3, "m": None}))
-
-    with pytest.raises(ValueError, match="other settings: m was 'not set' and is None"):
+    with pytest.raises(ValueError, match=f"other settings: {difference}"):
         make_runs(other, finished, 1, "cpu")
 
 
@@ -212,12 +209,24 @@ def test_algorithms_can_be_compared_in_each_family(environment, package, tmp_pat
         ),
         ("run --env NoSuch-v0 --algos dqn", "Environment `NoSuch` doesn't exist"),
         ("run --env nothere:My-v0 --algos dqn", "No module named 'nothere'"),
+        (
+            "run --env A-v0 --algos dqn per_dqn dqn",
+            "--algos must be different, got dqn per_dqn dqn",
+        ),
         ("report nothere", "report needs a run folder or packed results, got nothere"),
+        *[
+            (f"run SUITE {option}", f"{option.split()[0]} must not be given with a suite")
+            for option in ("--env A-v0", "--algos dqn", "--steps 2000", "--cpu-budget 9s")
+        ],
+        *[
+            (f"run SUITE {option}", "--address, .* need --engine ray")
+            for option in ("--address auto", "--gpus-per-run 1", "--retries 0")
+        ],
     ],
 )
 def test_mistakes_on_the_command_line_in_plain_words(arguments, message, monkeypatch):
     with pytest.raises(SystemExit, match=rf"^sb3-per compare: (.*\n)?{message}"):
-        main(monkeypatch, *arguments.split())
+        main(monkeypatch, *arguments.replace("SUITE", str(command.TEMPLATE)).split())
 
 
 def test_suite_that_is_not_valid_in_plain_words(tmp_path, monkeypatch):
@@ -228,32 +237,12 @@ def test_suite_that_is_not_valid_in_plain_words(tmp_path, monkeypatch):
         main(monkeypatch, "run", file)
 
 
-@pytest.mark.parametrize(
-    "option", ["--env Acrobot-v1", "--algos dqn", "--steps 2000", "--cpu-budget 9s"]
-)
-def test_options_of_a_run_without_a_suite_are_refused_with_one(option, tmp_path, monkeypatch):
-    file = tmp_path / "mine.yml"
-    file.write_text(command.TEMPLATE.read_text())
-
-    with pytest.raises(SystemExit, match=f"{option.split()[0]} must not be given with a suite"):
-        main(monkeypatch, "run", file, *option.split())
-
-
 @pytest.mark.parametrize("option", ["--seed 1", "--gpus 1", "--step 2000"])
 def test_options_must_be_spelled_out(option, tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit):
         main(monkeypatch, "run", tmp_path / "mine.yml", *option.split())
 
     assert f"unrecognized arguments: {option}" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("option", ["--address auto", "--gpus-per-run 1", "--retries 0"])
-def test_options_of_ray_need_it(option, tmp_path, monkeypatch):
-    file = tmp_path / "mine.yml"
-    file.write_text(command.TEMPLATE.read_text())
-
-    with pytest.raises(SystemExit, match="need --engine ray"):
-        main(monkeypatch, "run", file, *option.split())
 
 
 def test_logs_of_a_killed_run_are_removed(tmp_path):

@@ -217,11 +217,6 @@ def test_from_options_names_the_section_that_it_takes(environment, algorithms, s
     assert shared.hyperparameters.get("learning_starts", 0) <= 100
 
 
-def test_algorithms_must_be_different():
-    with pytest.raises(ValueError, match="must be different, got dqn per_dqn dqn"):
-        from_options(ENVIRONMENT, ["dqn", "per_dqn", "dqn"], 100, 1)
-
-
 def test_from_options_chooses_a_policy_without_rl_zoos_settings():
     made = from_options(ENVIRONMENT, ["dqn"], 100, 1)
 
