@@ -155,7 +155,7 @@ class CheckpointCallback(callbacks.CheckpointCallback):
                 "callback=[CheckpointCallback(...), ...]"
             )
         # A run that was killed while it saved has left files as large as the buffer.
-        for partial in _checkpoints(self.save_path, f".{self.name_prefix}", r"\..*\.partial"):
+        for partial in _found(self.save_path, f".{self.name_prefix}", r"\..*\.partial"):
             partial.unlink()
         # Refuse what cannot be continued before hours are spent.
         encoded(_contents_of(self.model), {})
@@ -200,12 +200,15 @@ def _n_steps(path: Path) -> int:
     return int(path.stem.split("_")[-2])
 
 
-def _checkpoints(folder: str | os.PathLike[str], prefix: str, ending: str = "") -> list[Path]:
+def _checkpoints(folder: str | os.PathLike[str], name_prefix: str) -> list[Path]:
     """Return the checkpoints in the order of their steps; none if the folder is missing."""
+    return sorted(_found(folder, name_prefix), key=_n_steps)
+
+
+def _found(folder: str | os.PathLike[str], name_prefix: str, ending: str = "") -> list[Path]:
     # A pattern of `glob` alone would also match what belongs to another prefix.
-    name = re.compile(rf"{re.escape(prefix)}_\d+_steps\.ckpt{ending}")
-    found = [path for path in Path(folder).glob("*") if name.fullmatch(path.name)]
-    return sorted(found, key=_n_steps)
+    name = re.compile(rf"{re.escape(name_prefix)}_\d+_steps\.ckpt{ending}")
+    return [path for path in Path(folder).glob("*") if name.fullmatch(path.name)]
 
 
 def _contents_of(model: BaseAlgorithm) -> dict[str, Any]:
@@ -224,9 +227,9 @@ def _contents_of(model: BaseAlgorithm) -> dict[str, Any]:
     model.save(networks)
     means = _running_means(model.get_vec_normalize_env())
     kind = type(model)
-    of_users = "" if kind in ALGORITHMS.values() else f"{kind.__module__}."  # it may have our name
+    module = "" if kind in ALGORITHMS.values() else f"{kind.__module__}."  # it may have our name
     return {
-        "algorithm": f"{of_users}{kind.__name__}",
+        "algorithm": f"{module}{kind.__name__}",
         "model.zip": networks.getvalue(),
         "buffer": model.replay_buffer._state_dict(),
         "normalization": {key: vars(running) for key, running in means.items()},
@@ -282,7 +285,8 @@ def _restore_normalization(env: VecNormalize | None, stored: dict[str, Any]) -> 
             f"statistics of {[*means]} instead of {[*stored]}"
         )
     for key, running in means.items():
-        vars(running).update(as_arrays(stored[key]))
+        running.mean, running.var = (np.asarray(stored[key][name]) for name in ("mean", "var"))
+        running.count = stored[key]["count"]
 
 
 def _running_means(env: VecNormalize | None) -> dict[str, RunningMeanStd]:

@@ -296,10 +296,11 @@ def _restore_evaluations(callback: EvalCallback, n_steps: int) -> None:
     if not file.exists():
         return
     try:
-        with file.open("rb") as opened:
+        with file.open("rb") as opened:  # `np.load(file)` leaves a damaged file open
             stored = dict(np.load(opened))
-    except (zipfile.BadZipFile, EOFError):  # a kill cut it
-        warnings.warn(f"{file} cannot be read: evaluations begin anew", stacklevel=2)
+    except (ValueError, EOFError, zipfile.BadZipFile):  # damaged by a kill or a power cut
+        lost = "earlier evaluations are lost, and the best model is chosen again"
+        warnings.warn(f"{file} cannot be read: {lost}", stacklevel=2)
         return
     # Of later ones, too: their policy may be the one in best_model.zip.
     callback.best_mean_reward = float(stored["results"].mean(axis=1).max())

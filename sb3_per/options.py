@@ -152,7 +152,7 @@ class PrioritizationOptions:
 
 
 def _as_json(value: Any) -> Any:
-    """Return a value that JSON does not know as numbers or text."""
+    """Return a value that JSON does not know as numbers, text, lists or dicts."""
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     if isinstance(value, Mapping):

@@ -199,6 +199,7 @@ def _suggest_options(trial: "optuna.Trial", algorithm: str, fixed: dict[str, Any
     if "alpha" not in fixed:
         trial.suggest_float("alpha", 0.0, 1.0)
     if "uniform_share" not in fixed:
+        # A share above 0 needs replacement.
         shares = [0.0, 0.1, 0.5] if fixed.get("replacement", True) else [0.0]
         trial.suggest_categorical("uniform_share", shares)
     if "beta" not in fixed and prioritization != "lap":  # which needs no weights

@@ -281,12 +281,12 @@ def test_algorithms_of_rl_zoo_are_trained_by_its_own_manager(tmp_path, monkeypat
         run_here(*run, "-n", 30, "--resume")
 
 
-def test_evaluations_that_a_kill_cut_begin_anew(tmp_path):
+def test_damaged_evaluations_are_dropped_with_a_warning(tmp_path):
     callback = EvalCallback(make_vec_env("CartPole-v1"), log_path=str(tmp_path))
     np.savez(tmp_path / "evaluations", timesteps=[1], results=[[1.0]], ep_lengths=[[1]])
     whole = (tmp_path / "evaluations.npz").read_bytes()
-    for length in (0, 99):
-        (tmp_path / "evaluations.npz").write_bytes(whole[:length])
+    for damaged in (b"", whole[:2], whole[:99], bytes(len(whole))):
+        (tmp_path / "evaluations.npz").write_bytes(damaged)
 
         with pytest.warns(UserWarning, match=r"evaluations.npz cannot be read"):
             experiment._restore_evaluations(callback, 9)

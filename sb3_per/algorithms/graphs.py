@@ -186,11 +186,14 @@ def with_tensors(nest: Any, tensors: Iterator[th.Tensor]) -> Any:
     return nest
 
 
-def kinds_of(nest: Any) -> list[Any]:
+def kinds_of(nest: Any) -> Any:
     """Return what a graph's inputs must have in common with those that it was recorded with."""
-    if isinstance(nest, tuple):  # a batch; fields that are None have no kinds
-        return [kinds_of(part) for part in nest]
-    return [(tensor.shape, tensor.dtype, tensor.device.type) for tensor in tensors_in(nest)]
+    if isinstance(nest, th.Tensor):
+        return nest.shape, nest.dtype, nest.device.type
+    if isinstance(nest, dict):
+        return tuple((key, kinds_of(part)) for key, part in nest.items())
+    # By field, since another field may have the same shape.
+    return tuple(map(kinds_of, nest)) if isinstance(nest, tuple) else None
 
 
 class StaticInputs:
@@ -357,7 +360,8 @@ class RecordedStep:
 
     def fits(self, batch: Any) -> bool:
         """Return whether a batch has the shapes and types of the recorded one."""
-        return kinds_of(batch) == self._inputs.kinds
+        fits: bool = kinds_of(batch) == self._inputs.kinds
+        return fits
 
     def new_array(self, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
         """Return memory for the next part of the batch's observations, from where it is copied."""
@@ -564,7 +568,7 @@ class Graphs:
 
         :param observations: Tensors on the host, or a dict of them.
         """
-        policy, key = model.policy, (deterministic, *kinds_of(observations))
+        policy, key = model.policy, (deterministic, kinds_of(observations))
         if policy.training:  # SB3 walks through all modules to set it
             policy.set_training_mode(False)
         with self._lock:

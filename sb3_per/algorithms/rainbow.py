@@ -130,7 +130,7 @@ class Rainbow(PERDQN):
     def _setup_model(self) -> None:
         super()._setup_model()
         self._support_edge = th.full((), nan, device=self.device)
-        self._has_warned = False  # that the support is too narrow; again in a loaded model
+        self._has_warned = False  # of a support that is too narrow; a loaded model warns again
         self._require_usable_buffer()
         self._set_epsilon()
 
@@ -175,9 +175,7 @@ class Rainbow(PERDQN):
         current = _of_actions(logits, batch.actions)  # (B, n_atoms)
         if self._has_distributions:
             losses, td_errors = cross_entropies(current, targets)
-            edge = (targets[:, 0] + targets[:, -1]).mean()
-            before = th.where(self._support_edge.isnan(), edge, self._support_edge)
-            self._support_edge.copy_(before.lerp(edge, 0.01))
+            self._note_support_edge(targets)
         else:
             losses, td_errors = huber_losses(current, targets, self.loss_threshold)
         return (batch.weights * losses).mean(), td_errors
@@ -206,6 +204,11 @@ class Rainbow(PERDQN):
 
     def _tensors_of_step(self) -> list[th.Tensor]:
         return [*super()._tensors_of_step(), self._support_edge]
+
+    def _note_support_edge(self, targets: th.Tensor) -> None:
+        edge = (targets[:, 0] + targets[:, -1]).mean()
+        before = th.where(self._support_edge.isnan(), edge, self._support_edge)
+        self._support_edge.copy_(before.lerp(edge, 0.01))
 
     def _log_prioritization(self, steps: list[Metrics]) -> None:
         if self._has_distributions:

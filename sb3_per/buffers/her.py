@@ -162,12 +162,20 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
         slots: IntArray = np.flatnonzero(self.ep_length[: self.size()])
         return slots
 
-    def add(self, *args: Any, **kwargs: Any) -> None:
+    def add(  # type: ignore[override]  # as HerReplayBuffer
+        self,
+        obs: dict[str, NDArray[Any]],
+        next_obs: dict[str, NDArray[Any]],
+        action: NDArray[Any],
+        reward: NDArray[Any],
+        done: NDArray[Any],
+        infos: list[dict[str, Any]],
+    ) -> None:
         """Store one transition of every environment, as ``HerReplayBuffer.add`` does."""
         self._require_own_size()
         for env in np.flatnonzero(self.ep_length[self.pos]):
             self.sampler.remove(self._slots_of_episode(self.pos, int(env)))
-        super().add(*args, **kwargs)
+        super().add(obs, next_obs, action, reward, done, infos)
 
     def _compute_episode_length(self, env_idx: int) -> None:
         # SB3 calls this wherever an episode ends.

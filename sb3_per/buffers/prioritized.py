@@ -333,8 +333,11 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         # The agent's rows come first; then each row is moved to the position of its slot.
         order = th.from_numpy(np.argsort(np.argsort(~is_agents, kind="stable"))).to(self.device)
 
-        def join(*parts: th.Tensor) -> th.Tensor | None:
-            return None if parts[0] is None else th.cat(parts)[order]  # None for both or none
+        def join(*parts: th.Tensor | None) -> th.Tensor | None:
+            if parts[0] is None:  # one-step returns have no discounts
+                return None
+            # For images, `[order]` would take twenty times as long.
+            return th.cat(parts).index_select(0, order)  # type: ignore[arg-type]  # both are tensors
 
         return map_arrays(join, of_agent, of_demonstrations)
 
@@ -409,7 +412,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         """
         Empty the buffer, also of demonstrations. The generator continues.
 
-        TD errors of earlier batches are dropped; do not pass those of demonstrations any more.
+        TD errors of earlier batches are dropped. Do not pass those of demonstrations any more:
+        their slots may belong to new ones.
         """
         super().reset()
         self.demonstrations = None
@@ -428,7 +432,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
 
         Transitions that were written into the arrays are new ones; those of a cleared buffer and
         those dropped from its end cannot be sampled any more. A transition that was replaced by
-        hand keeps its priority: only numbers of transitions are compared.
+        hand keeps its priority: only how many are stored, and where they end, is compared.
 
         :raises ValueError: for another ``buffer_size`` than the constructor's.
         """
@@ -438,7 +442,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             n_stored -= self.n_envs
             # The write head can never be sampled; if it can, somebody has moved `pos`.
             is_moved = self.sampler.is_inserted(self.pos * self.n_envs)
-        else:  # as many were written by hand as were dropped
+        else:  # as many may have been written by hand as were dropped
             is_moved = self.sampler.end != n_stored
         if is_moved or self.sampler.n_sampleable != n_stored:
             self._sync_every_slot()
@@ -543,7 +547,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         self._require_own_size()
         if state["buffer_size"] != self.buffer_size:
             stored = self._like(state["buffer_size"], storage_dir=None)
-            stored._load_state_dict(state)
+            stored._require_fitting(state)
+            stored._fill(state)
             self._refill_from(stored)
             self.beta, self.generator = stored.beta, stored.generator
             return

@@ -204,7 +204,7 @@ class SlotReplayBuffer(ReplayBuffer):
             if state["fits"][name] != value:
                 stored = state["fits"][name]
                 raise ValueError(f"{name} must be that of the stored buffer, {stored}, got {value}")
-        if not 0 <= state["pos"] < self.buffer_size == state["buffer_size"]:
+        if not 0 <= state["pos"] < self.buffer_size:
             raise ValueError(f"pos must lie in [0, {self.buffer_size}), got {state['pos']}")
 
     def _fill(self, state: Mapping[str, Any]) -> None:
@@ -442,7 +442,7 @@ def file_array(folder: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
     """
     pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
     n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
-    if n_bytes == 0:  # of observations without elements
+    if n_bytes == 0:  # observations without elements: an empty file cannot be mapped
         return np.zeros(shape, dtype)
     with tempfile.TemporaryFile("r+b", dir=folder) as file:
         if hasattr(os, "posix_fallocate"):

@@ -138,7 +138,8 @@ def _build(run: Run) -> None:
             )
             model, _ = manager.setup_experiment()
     if "budget" in run.settings and not isinstance(model, OffPolicyAlgorithm):
-        kind = type(model).__name__  # SB3 computes its schedules from the steps given to `learn`
+        # Others compute schedules from the argument of `learn`, which a callback cannot change.
+        kind = type(model).__name__
         raise ValueError(f"a budget of CPU time needs an off-policy algorithm, got {kind}")
     starts, steps = getattr(model, "learning_starts", 0), run.settings["steps"]
     if starts >= steps and "budget" not in run.settings:

@@ -55,30 +55,30 @@ def test_run_without_prioritization_equals_the_base(kind, n_steps):
         assert logged(ours)[name] == pytest.approx(logged(theirs)[name], rel=1e-5)
 
 
-def weighted_loss(weights, sizes, threshold=1e6, scale=1.0):
+def weighted_loss(weights, found, threshold=1e6, scale=1.0):
     """
     Return a squared error up to the threshold, then its tangent; weighted, then averaged.
 
-    :param sizes: Gets the absolute TD errors of each critic, (B, 1).
+    :param found: A list that gets the absolute TD errors of each critic, (B, 1).
     """
 
     def loss(current, target):
         errors = (current - target).abs()
-        sizes.append(errors.detach())
+        found.append(errors.detach())
         losses = th.where(errors <= threshold, errors**2, threshold * (2 * errors - threshold))
         return (weights * scale * losses).mean()
 
     return loss
 
 
-def weighted_quantile_loss(weights, sizes):
+def weighted_quantile_loss(weights, found):
     """Return the loss of each sample by itself, as in the papers; nothing is sb3-contrib's."""
 
     def loss(current, target, sum_over_quantiles):
         quantiles, targets = current.reshape(len(current), -1, current.shape[-1]), target
         targets = targets.reshape(len(target), 1, 1, -1)  # (B, 1, 1, m)
         errors = targets - quantiles[..., None]  # (B, n_critics, n, m)
-        sizes.append(errors.detach().mean(dim=(2, 3)).abs())
+        found.append(errors.detach().mean(dim=(2, 3)).abs())
         n = quantiles.shape[-1]
         levels = ((th.arange(n) + 0.5) / n).reshape(1, 1, n, 1)
         huber = th.where(errors.abs() <= 1, errors**2 / 2, errors.abs() - 0.5)
@@ -98,12 +98,12 @@ def replace_loss(kind, loss, monkeypatch):
         monkeypatch.setattr(module, "F", types.SimpleNamespace(mse_loss=loss, smooth_l1_loss=loss))
 
 
-def explicit_loss(kind, weights, sizes, threshold):
+def explicit_loss(kind, weights, found, threshold):
     if kind is PERDQN:
-        return weighted_loss(weights, sizes, threshold or 1.0, scale=0.5)
+        return weighted_loss(weights, found, threshold or 1.0, scale=0.5)
     if kind in SQUARED:
-        return weighted_loss(weights, sizes, threshold or 1e6)
-    return weighted_quantile_loss(weights, sizes)
+        return weighted_loss(weights, found, threshold or 1e6)
+    return weighted_quantile_loss(weights, found)
 
 
 CASES = [(kind, PAPER, None) for kind in PAIRS]
@@ -119,10 +119,10 @@ def test_gradients_and_td_errors_are_those_of_an_explicit_loss(
 ):
     ours, theirs = ready(make(kind, options=options)), ready(make(PAIRS[kind]))
     batch = share_a_weighted_batch(ours, theirs, monkeypatch)
-    updates, sizes = [], []
+    updates, errors = [], []
     monkeypatch.setattr(ours.replay_buffer, "update_priorities", lambda *a: updates.append(a))
     found = gradients_of_one_step(ours, monkeypatch)
-    replace_loss(kind, explicit_loss(kind, batch.weights, sizes, threshold), monkeypatch)
+    replace_loss(kind, explicit_loss(kind, batch.weights, errors, threshold), monkeypatch)
 
     explicit = gradients_of_one_step(theirs, monkeypatch)
 
@@ -132,7 +132,7 @@ def test_gradients_and_td_errors_are_those_of_an_explicit_loss(
         assert 0 < logged(ours)["train/linear_loss_share"] < 1
     [(slots, td_errors)] = updates
     assert slots is batch.slots
-    expected = th.cat(sizes, dim=1).mean(dim=1)  # over the critics
+    expected = th.cat(errors, dim=1).mean(dim=1)  # over the critics
     np.testing.assert_allclose(np.abs(td_errors).ravel(), expected, rtol=1e-4, atol=1e-5)
 
 

@@ -280,6 +280,20 @@ def test_weights_of_a_transition_add_up_to_uniform_sampling(stratified, replacem
     assert (deviations[is_frequent] < 5).all()
 
 
+def test_td_errors_that_are_not_finite_change_nothing():
+    buffer = with_td_errors()
+    before = buffer.probabilities(np.arange(16))
+
+    for slots, errors, named in (
+        ([0, 13], [9.0, np.nan], "nan for slot 13"),
+        ([0, 16], [9.0, 1.0], r"\[0, 16\), got 16"),
+        ([13, -1], [9.0, 1.0], "got -1"),
+    ):
+        with pytest.raises(ValueError, match=named):
+            buffer.update_priorities(slots, errors)
+        assert buffer.probabilities(np.arange(16)).tolist() == before.tolist()
+
+
 # Files.
 
 

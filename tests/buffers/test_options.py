@@ -165,6 +165,7 @@ def test_arguments_make_the_same_buffer_again(possible):
     buffer = make(**options)
 
     assert buffer.arguments() == make(**buffer.arguments()).arguments() == options
+    assert "prioritization=lap, alpha=0.7, beta=0.2)" in repr(buffer)
 
 
 # Classes of the user's own

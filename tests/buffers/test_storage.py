@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 import torch as th
-from builders import BOX, DICT, IMAGE, TWO_ACTIONS, fill
-from builders import MEMORY_OPTIMISED as SHARED
+from builders import BOX, DICT, IMAGE, MEMORY_OPTIMISED, TWO_ACTIONS, fill
 from checks import assert_same_batch
 from gymnasium import Env, spaces
 from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
@@ -55,7 +54,7 @@ def samples_of_sb3(buffer, slots, env, monkeypatch):
     [
         (BOX, {}),
         (BOX, {"handle_timeout_termination": False}),
-        (BOX, SHARED),
+        (BOX, MEMORY_OPTIMISED),
         (IMAGE, {}),
         (spaces.Discrete(1000), {}),
         (DICT, {}),

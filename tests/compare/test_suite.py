@@ -162,7 +162,7 @@ def test_budget_is_a_time(text, seconds):
     assert environment.budget == seconds
 
 
-def test_with_a_budget_evaluations_are_at_equal_times():
+def test_with_a_budget_any_number_of_environments_fits():
     declared = of_environment(budget="1h", hyperparameters={"n_envs": 7})
 
     assert Suite.model_validate(declared).environments

@@ -275,13 +275,14 @@ def test_priorities_of_other_options_become_the_initial_one(path):
     buffer = make(40, n_steps=3, gamma=0.5, weight_normalization="buffer")
     buffer.update_priorities(np.arange(40), np.arange(40.0))
     save_buffer(buffer, path)
-    same, other = make(uniform_share=0.5), make(alpha=0.1)
+    same, other, small = make(uniform_share=0.5), make(alpha=0.1), make(size=32, alpha=0.1)
 
     load_buffer(path, same)  # its returns, shares and weights are its own
-    with pytest.warns(UserWarning, match=r"initial priority.*'alpha': 0\.6") as caught:
-        load_buffer(path, other)
+    for one in (other, small):
+        with pytest.warns(UserWarning, match=r"initial priority.*'alpha': 0\.6") as caught:
+            load_buffer(path, one)
+        assert caught[0].filename == __file__
 
-    assert caught[0].filename == __file__
     slots = np.arange(40)
     of_priority = buffer.prioritization.probabilities(slots)
     assert same.prioritization.probabilities(slots).tolist() == of_priority.tolist()
@@ -292,15 +293,16 @@ def test_priorities_of_other_options_become_the_initial_one(path):
 @pytest.mark.parametrize("stored", ["proportional", "rank", "lap"])
 @pytest.mark.parametrize("kind", ["proportional", "rank", "lap"])
 def test_priorities_of_another_prioritization_become_the_initial_one(kind, stored, path):
-    save_buffer(make(40, prioritization=stored), path)
-    buffer = make(10, prioritization=kind)
+    source, buffer = make(40, prioritization=stored), make(10, prioritization=kind)
+    source.update_priorities(np.arange(40), np.arange(1.0, 41.0))
+    save_buffer(source, path)
 
-    is_other = pytest.warns(UserWarning, match=f"initial priority.*'prioritization': '{stored}'")
-    with contextlib.nullcontext() if kind == stored else is_other:
+    warning = pytest.warns(UserWarning, match=f"initial priority.*'prioritization': '{stored}'")
+    with contextlib.nullcontext() if kind == stored else warning:
         load_buffer(path, buffer)
 
     assert len(buffer) == 40
-    assert len({*buffer.probabilities(np.arange(40))}) == (40 if kind == "rank" else 1)
+    assert len({*buffer.probabilities(np.arange(40))}) == (40 if kind in ("rank", stored) else 1)
 
 
 def test_options_in_any_mapping_are_compared_by_value(path):

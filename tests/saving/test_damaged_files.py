@@ -32,14 +32,14 @@ KINDS = {
 }
 
 
-def filled(kind, n_rows=0):
+def buffer_of(kind, n_rows=0):
     return make_buffer(n_rows, size=16, **KINDS[kind])
 
 
 @pytest.fixture
 def file(kind, tmp_path):
     """A file of a buffer that had more rows than it can hold."""
-    buffer = filled(kind, 20)
+    buffer = buffer_of(kind, 20)
     buffer.update_priorities(buffer.sample(8).slots, np.linspace(-2, 5, 8))
     save_buffer(buffer, tmp_path / "whole")
     return tmp_path / "whole"
@@ -48,7 +48,7 @@ def file(kind, tmp_path):
 @pytest.mark.parametrize("kind", ["proportional", "rank", "frames"])
 def test_flipped_bit_anywhere_is_refused_or_changes_nothing(kind, file, tmp_path):
     whole, path = file.read_bytes(), tmp_path / "file"
-    buffer, other, n_refused = filled(kind), filled(kind), 0
+    buffer, other, n_refused = buffer_of(kind), buffer_of(kind), 0
     load_buffer(file, buffer)
     places = range(0, len(whole), 7)
     for place in places:
@@ -67,7 +67,7 @@ def test_flipped_bit_anywhere_is_refused_or_changes_nothing(kind, file, tmp_path
 
 @pytest.mark.parametrize("kind", ["rank"])
 def test_file_that_was_cut_is_refused_before_anything_changes(kind, file, tmp_path):
-    whole, path, buffer = file.read_bytes(), tmp_path / "file", filled(kind, 5)
+    whole, path, buffer = file.read_bytes(), tmp_path / "file", buffer_of(kind, 5)
     for length in range(0, len(whole), 31):
         path.write_bytes(whole[:length])
         with pytest.raises(ValueError, match=str(path)):
@@ -124,7 +124,7 @@ def plus(number):
 )
 def test_numbers_out_of_range_never_reach_a_kernel(kind, name, change, file, tmp_path):
     write_changed(file, tmp_path / "changed", name, change)
-    buffer = filled(kind, 5)
+    buffer = buffer_of(kind, 5)
 
     with pytest.raises(ValueError, match="must"):
         load_buffer(tmp_path / "changed", buffer)
@@ -141,7 +141,7 @@ def test_array_with_a_false_shape_takes_little_memory(kind, file, tmp_path):
     path = tmp_path / "changed"
     write_changed(file, path, SLOTS, change)
     path.write_bytes(path.read_bytes()[: -(10**7)])
-    buffer = filled(kind)
+    buffer = buffer_of(kind)
     tracemalloc.start()
     with pytest.raises(ValueError, match="cannot be loaded"):
         load_buffer(path, buffer)
