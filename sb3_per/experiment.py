@@ -99,7 +99,10 @@ class Experiment(ExperimentManager):
             raise SystemExit(f"there is no checkpoint in {folder}: {hint}")
         self.save_path, self.params_path = str(folder), f"{folder}/{self.env_name}"
         self.seed = self.args.seed = before["seed"]
-        for name in ("env_kwargs", "eval_env_kwargs", "eval_episodes"):
+        names = ["env_kwargs", "eval_env_kwargs"]
+        if self.args.eval_freq > 0 and (folder / "evaluations.npz").exists():
+            names.append("eval_episodes")  # the file holds one array of returns
+        for name in names:
             _require_equal({name: before[name]}, {name: getattr(self.args, name)})
         self.continue_training = True
 

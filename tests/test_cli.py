@@ -261,7 +261,7 @@ def test_any_run_is_resumed_by_the_command_that_began_it(tmp_path, monkeypatch, 
     with monkeypatch.context() as patch:
         patch.setattr(PERSAC, "train", press_ctrl_c)
         run_here(*run, *options, "-n", 200)  # SAC adds an entry to its policy_kwargs
-    run_here(*run, *options, "-n", 200, "--seed", -1, "--resume")
+    run_here(*run, *options, "-n", 200, "--seed", -1, "--eval-episodes", 3, "--resume")
 
     printed = capsys.readouterr().out
     assert "Stopped after 101 steps: --resume continues" in printed

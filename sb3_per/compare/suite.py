@@ -286,7 +286,8 @@ class _UniqueKeyLoader(yaml.SafeLoader):  # type: ignore[misc]  # yaml has no ty
 def load(path: Path) -> Suite:
     """Read a suite from a YAML file; the file's name is the default of its name."""
     values = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeyLoader)
-    return Suite.model_validate({"name": path.stem, **(values or {})})
+    is_mapping = isinstance(values, dict)
+    return Suite.model_validate({"name": path.stem, **values} if is_mapping else values)
 
 
 def as_yaml(suite: Suite) -> str:

@@ -114,6 +114,14 @@ def test_duplicate_keys_are_refused(tmp_path):
         load(file)
 
 
+@pytest.mark.parametrize("text", ["", "- dqn", "dqn"])
+def test_file_without_a_mapping_is_refused(text, tmp_path):
+    (tmp_path / "suite.yml").write_text(text)
+
+    with pytest.raises(ValidationError, match="Input should be a valid dictionary"):
+        load(tmp_path / "suite.yml")
+
+
 ALIKE = {name: {"algorithm": "dqn", "label": "A"} for name in ("dqn", "per")}
 SCALED = {"dqn": {"algorithm": "dqn", "scale": {"gamma": 0.5}}}
 SCALED_AWAY = {"dqn": SCALED["dqn"] | {"scale": {"gradient_steps": 0.5}}}
