@@ -99,11 +99,12 @@ class Experiment(ExperimentManager):
             raise SystemExit(f"there is no checkpoint in {folder}: {hint}")
         self.save_path, self.params_path = str(folder), f"{folder}/{self.env_name}"
         self.seed = self.args.seed = before["seed"]
-        names = ["env_kwargs", "eval_env_kwargs"]
-        if self.args.eval_freq > 0 and (folder / "evaluations.npz").exists():
-            names.append("eval_episodes")  # the file holds one array of returns
-        for name in names:
+        for name in ("env_kwargs", "eval_env_kwargs"):
             _require_equal({name: before[name]}, {name: getattr(self.args, name)})
+        evaluations = _stored_evaluations(folder / "evaluations.npz")
+        if evaluations and self.args.eval_freq > 0:  # new ones go into the same array
+            now = {"eval_episodes": self.args.eval_episodes}
+            _require_equal({"eval_episodes": evaluations["results"].shape[1]}, now)
         self.continue_training = True
 
     def _runs(self) -> list[Path]:
@@ -293,17 +294,23 @@ def _end_logs(folder: Path, end: float) -> None:
         log.rename(folder / f"{env}.part{part}.monitor.csv")
 
 
-def _restore_evaluations(callback: EvalCallback, n_steps: int) -> None:
-    """Restore a callback's evaluations of the first steps, and the best of all, from its file."""
-    file = Path(f"{callback.log_path}.npz")
+def _stored_evaluations(file: Path) -> dict[str, Any] | None:
+    """Return the arrays that an ``EvalCallback`` has written, or None."""
     if not file.exists():
-        return
+        return None
     try:
         with file.open("rb") as opened:  # `np.load(file)` leaves a damaged file open
-            stored = dict(np.load(opened))
+            return dict(np.load(opened))
     except (ValueError, EOFError, zipfile.BadZipFile):  # damaged by a kill or a power cut
         lost = "earlier evaluations are lost, and the best model is chosen again"
         warnings.warn(f"{file} cannot be read: {lost}", stacklevel=2)
+        return None
+
+
+def _restore_evaluations(callback: EvalCallback, n_steps: int) -> None:
+    """Restore a callback's evaluations of the first steps, and the best of all, from its file."""
+    stored = _stored_evaluations(Path(f"{callback.log_path}.npz"))
+    if stored is None:
         return
     # Of later ones, too: their policy may be the one in best_model.zip.
     callback.best_mean_reward = float(stored["results"].mean(axis=1).max())

@@ -331,14 +331,16 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             setattr(self.demonstrations, name, getattr(self, name))
         of_demonstrations = gather(self.demonstrations, slots[~is_agents] - self.n_slots)
         # The agent's rows come first; then each row is moved to the position of its slot.
-        is_in_order = bool((is_agents[:-1] >= is_agents[1:]).all())  # as `sample` returns slots
-        order = th.from_numpy(np.argsort(np.argsort(~is_agents, kind="stable"))).to(self.device)
+        order = None
+        if (is_agents[:-1] < is_agents[1:]).any():  # not as `sample` returns slots
+            order = th.from_numpy(np.argsort(np.argsort(~is_agents, kind="stable")))
+            order = order.to(self.device)
 
         def join(*parts: Any) -> th.Tensor | None:
             if parts[0] is None:  # one-step returns have no discounts
                 return None
             # For images, `[order]` would take twenty times as long.
-            return th.cat(parts) if is_in_order else th.cat(parts).index_select(0, order)
+            return th.cat(parts) if order is None else th.cat(parts).index_select(0, order)
 
         return map_arrays(join, of_agent, of_demonstrations)
 
