@@ -360,8 +360,7 @@ class RecordedStep:
 
     def fits(self, batch: Any) -> bool:
         """Return whether a batch has the shapes and types of the recorded one."""
-        fits: bool = kinds_of(batch) == self._inputs.kinds
-        return fits
+        return bool(kinds_of(batch) == self._inputs.kinds)
 
     def new_array(self, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
         """Return memory for the next part of the batch's observations, from where it is copied."""

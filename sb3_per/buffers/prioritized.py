@@ -333,8 +333,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         # The agent's rows come first; then each row is moved to the position of its slot.
         order = None
         if (is_agents[:-1] < is_agents[1:]).any():  # not as `sample` returns slots
-            order = th.from_numpy(np.argsort(np.argsort(~is_agents, kind="stable")))
-            order = order.to(self.device)
+            positions = np.argsort(np.argsort(~is_agents, kind="stable"))
+            order = th.from_numpy(positions).to(self.device)
 
         def join(*parts: Any) -> th.Tensor | None:
             if parts[0] is None:  # one-step returns have no discounts

@@ -286,8 +286,9 @@ class _UniqueKeyLoader(yaml.SafeLoader):  # type: ignore[misc]  # yaml has no ty
 def load(path: Path) -> Suite:
     """Read a suite from a YAML file; the file's name is the default of its name."""
     values = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeyLoader)
-    is_mapping = isinstance(values, dict)
-    return Suite.model_validate({"name": path.stem, **values} if is_mapping else values)
+    if isinstance(values, dict):
+        values = {"name": path.stem, **values}
+    return Suite.model_validate(values)
 
 
 def as_yaml(suite: Suite) -> str:
