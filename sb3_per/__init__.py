@@ -1,5 +1,7 @@
 """Prioritized experience replay for Stable-Baselines3."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING, Any
 
 from sb3_per import algorithms

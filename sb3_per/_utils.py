@@ -1,5 +1,7 @@
 """Checks of arguments, dicts of arrays, random generators, install hints, numba's decorator."""
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Callable
 from numbers import Integral, Real

@@ -1,5 +1,7 @@
 """Checkpoints: all that a run needs to continue, in one file, and the callback that saves them."""
 
+from __future__ import annotations
+
 import io
 import os
 import random

@@ -1,5 +1,7 @@
 """The command ``sb3-per``: RL-Zoo's commands with our algorithms, and our own commands."""
 
+from __future__ import annotations
+
 import argparse
 import importlib
 import importlib.util

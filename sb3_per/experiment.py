@@ -1,5 +1,7 @@
 """RL-Zoo's manager of a training run, with checkpoints from which the run can be resumed."""
 
+from __future__ import annotations
+
 import argparse
 import json
 import re
@@ -238,7 +240,7 @@ class Experiment(ExperimentManager):
 class _Merging(dict[str, Any]):
     """Hyperparameters whose copies merge ``policy_kwargs`` when RL-Zoo adds those of a trial."""
 
-    def copy(self) -> "_Merging":
+    def copy(self) -> _Merging:
         return _Merging(self)
 
     def update(self, other: Any) -> None:  # type: ignore[override]  # RL-Zoo's only call

@@ -1,5 +1,7 @@
 """The options of the prioritized buffers: each one is declared, typed and checked here."""
 
+from __future__ import annotations
+
 import difflib
 import json
 import os

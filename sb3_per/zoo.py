@@ -1,5 +1,7 @@
 """RL-Zoo: our algorithms in its tables, their searches, and the names that YAML files use."""
 
+from __future__ import annotations
+
 import importlib.util
 import json
 import pathlib
@@ -107,7 +109,7 @@ _SEARCHED_AS = {"crossq": "sac"}
 class _WithoutTau:
     """A trial that suggests no tau, for an algorithm without target networks."""
 
-    def __init__(self, trial: "optuna.Trial") -> None:
+    def __init__(self, trial: optuna.Trial) -> None:
         self._trial = trial
 
     def suggest_float(self, name: str, low: float, high: float, **options: Any) -> float:
@@ -136,7 +138,7 @@ def sampler_of(algorithm: str) -> Sampler:
     convert = converter_of(base)
 
     def sample(
-        trial: "optuna.Trial", n_actions: int, n_envs: int, additional_args: dict[str, Any]
+        trial: optuna.Trial, n_actions: int, n_envs: int, additional_args: dict[str, Any]
     ) -> dict[str, Any]:
         searched: Any = _WithoutTau(trial) if base == "crossq" else trial
         of_base = sample_base(searched, n_actions, n_envs, additional_args)
@@ -191,7 +193,7 @@ def _pop_parts(parameters: dict[str, Any]) -> dict[str, Any]:
     return {"noisy": noisy, "v_min": -v_max, "v_max": v_max}
 
 
-def _suggest_options(trial: "optuna.Trial", algorithm: str, fixed: dict[str, Any]) -> None:
+def _suggest_options(trial: optuna.Trial, algorithm: str, fixed: dict[str, Any]) -> None:
     if BASES[algorithm] == "dqn":
         trial.suggest_categorical("double_q", [False, True])
     default = ALGORITHMS[algorithm].default_options["prioritization"]
@@ -210,7 +212,7 @@ def _suggest_options(trial: "optuna.Trial", algorithm: str, fixed: dict[str, Any
             trial.suggest_categorical(_FIXED + name, [json.dumps(value)])
 
 
-def _suggest_prioritization(trial: "optuna.Trial", default: str, fixed: dict[str, Any]) -> str:
+def _suggest_prioritization(trial: optuna.Trial, default: str, fixed: dict[str, Any]) -> str:
     name: str = fixed.get("prioritization", default)
     if "prioritization" not in fixed and name == "proportional":  # LAP has other options
         name = trial.suggest_categorical("prioritization", ["proportional", "rank"])

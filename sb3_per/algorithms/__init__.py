@@ -1,5 +1,7 @@
 """Algorithms of Stable-Baselines3 that learn from prioritized replay buffers."""
 
+from __future__ import annotations
+
 from importlib.util import find_spec
 
 from sb3_per.algorithms.base import PrioritizedAlgorithm

@@ -1,5 +1,7 @@
 """What all prioritized algorithms have in common: their buffer, beta and loading."""
 
+from __future__ import annotations
+
 import contextlib
 import difflib
 import inspect

@@ -1,5 +1,7 @@
 """SAC, TD3 and DDPG with prioritized replay."""
 
+from __future__ import annotations
+
 from stable_baselines3 import DDPG, SAC, TD3
 
 from sb3_per.algorithms.critics import PrioritizedCriticAlgorithm

@@ -1,5 +1,7 @@
 """QR-DQN, TQC and CrossQ of sb3-contrib with prioritized replay."""
 
+from __future__ import annotations
+
 from sb3_contrib import QRDQN, TQC, CrossQ
 
 from sb3_per.algorithms.critics import PrioritizedCriticAlgorithm, PrioritizedQuantileAlgorithm

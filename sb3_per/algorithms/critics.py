@@ -12,6 +12,8 @@ quantile loss does not determine the TD error. A patch of SB3's module would aff
 the process.
 """
 
+from __future__ import annotations
+
 import functools
 import threading
 import types
@@ -50,7 +52,7 @@ class WeightedLoss:
 
     _batch: PrioritizedReplayBufferSamples
 
-    def __init__(self, algorithm: "PrioritizedCriticAlgorithm", base_loss: Loss) -> None:
+    def __init__(self, algorithm: PrioritizedCriticAlgorithm, base_loss: Loss) -> None:
         self.n_computed = 0
         self.steps: list[Metrics] = []
         self._algorithm, self._buffer = algorithm, algorithm.replay_buffer

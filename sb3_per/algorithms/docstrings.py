@@ -1,5 +1,7 @@
 """Docstrings that explain every argument: an algorithm of SB3 explains most of ours."""
 
+from __future__ import annotations
+
 import inspect
 import re
 import textwrap

@@ -1,5 +1,7 @@
 """DQN with prioritized replay: it weights its loss and passes TD errors to the buffer."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

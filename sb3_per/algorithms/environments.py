@@ -1,5 +1,7 @@
 """What fits an environment: the buffer's class, the axis of its frames, and its transitions."""
 
+from __future__ import annotations
+
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +78,7 @@ def require_matching_buffer(buffer: ReplayBuffer, model: OffPolicyAlgorithm) -> 
             raise ValueError(f"the buffer's {name} must equal the model's {value}, got {got}")
 
 
-def n_stack_by_default(model: "PrioritizedAlgorithm", kind: type[PrioritizedReplayBuffer]) -> int:
+def n_stack_by_default(model: PrioritizedAlgorithm, kind: type[PrioritizedReplayBuffer]) -> int:
     """
     Return the buffer's ``n_stack``, and print what it means.
 
@@ -114,7 +116,7 @@ def changes_frames(env: VecEnv | None) -> str | None:
     return None
 
 
-def scaled_and_transposed(model: "PrioritizedAlgorithm", source: Any) -> Any:
+def scaled_and_transposed(model: PrioritizedAlgorithm, source: Any) -> Any:
     """
     Return demonstrations with actions scaled and images transposed, as the agent's are.
 

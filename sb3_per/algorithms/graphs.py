@@ -11,6 +11,8 @@ is dropped when a setting of the algorithm or the optimizer changes, or when a t
 replaced. Another attribute that a network of the user's changes between two steps is not noticed.
 """
 
+from __future__ import annotations
+
 import gc
 import pickle
 import random
@@ -236,7 +238,7 @@ class StaticInputs:
 def warm_up(
     function: Callable[[], Any],
     changed: Callable[[], list[th.Tensor]],
-    layers: "Layers",
+    layers: Layers,
     device: th.device,
 ) -> None:
     """
@@ -313,7 +315,7 @@ class RecordedStep:
     :raises Exception: if they cannot be recorded; nothing has changed then.
     """
 
-    def __init__(self, model: "PERDQN", batch: Any) -> None:
+    def __init__(self, model: PERDQN, batch: Any) -> None:
         device, optimizer = model.device, model.policy.optimizer
         self._facts, self._optimizer = facts_of(model), optimizer
         self._layers, self._tensors = Layers(model.policy), model._tensors_of_step()
@@ -488,7 +490,7 @@ class Graphs:
         return Graphs, ()
 
     @contextmanager
-    def in_use(self, model: "PERDQN") -> Iterator[None]:
+    def in_use(self, model: PERDQN) -> Iterator[None]:
         """
         Take gradient steps with graphs within the ``with`` block, if they can be recorded.
 
@@ -514,7 +516,7 @@ class Graphs:
             buffer.device = device
             buffer.new_array = None
 
-    def functions_of_step(self, model: "PERDQN", batch: Any) -> tuple[Compute, Callable[[], Any]]:
+    def functions_of_step(self, model: PERDQN, batch: Any) -> tuple[Compute, Callable[[], Any]]:
         """Return what computes the gradients of a batch, and what takes the optimizer's step."""
         optimizer = model.policy.optimizer
         if not self._is_on:
@@ -533,7 +535,7 @@ class Graphs:
                 return lambda _: model._compute_gradients(moved), optimizer.step
         return self._step.compute_gradients, self._step.optimize
 
-    def _report(self, model: "PERDQN", obstacle: str | None) -> None:
+    def _report(self, model: PERDQN, obstacle: str | None) -> None:
         if not obstacle:
             return
         if model.cuda_graphs:
@@ -543,7 +545,7 @@ class Graphs:
             if model.verbose >= 1:
                 print(f"Gradient steps are not recorded as CUDA graphs: {obstacle}.")  # noqa: T201
 
-    def inputs_of(self, model: "PERDQN", observation: Any) -> Observations | None:
+    def inputs_of(self, model: PERDQN, observation: Any) -> Observations | None:
         """Return the observations from which a graph may choose actions; None where none does."""
         if not RECORDER.fits(model.device) or model.cuda_graphs is False:
             return None
@@ -559,9 +561,7 @@ class Graphs:
             return None
         return plain_observations(observation, model.observation_space)
 
-    def actions(
-        self, model: "PERDQN", observations: Any, deterministic: bool
-    ) -> NDArray[Any] | None:
+    def actions(self, model: PERDQN, observations: Any, deterministic: bool) -> NDArray[Any] | None:
         """
         Return the actions for observations, (B,); None while their shape has no graph.
 
@@ -587,7 +587,7 @@ class Graphs:
             return graph.actions(observations)
 
 
-def obstacle_to(model: "PERDQN") -> str | None:
+def obstacle_to(model: PERDQN) -> str | None:
     """
     Return why gradient steps cannot be recorded; None if they can.
 
@@ -609,7 +609,7 @@ def obstacle_to(model: "PERDQN") -> str | None:
     return None
 
 
-def facts_of(model: "PERDQN") -> Any:
+def facts_of(model: PERDQN) -> Any:
     """Return the numbers and objects that are recorded with a gradient step."""
     optimizer = model.policy.optimizer
     options = [

@@ -1,5 +1,7 @@
 """The metrics of gradient steps, and which of them are logged."""
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import numpy as np

@@ -7,6 +7,8 @@ unpickle it, and if it cannot be read, no other option is lost (of a prioritizat
 priorities). Rainbow's policy, which SB3 lacks, is stored by its name.
 """
 
+from __future__ import annotations
+
 import io
 import json
 import pathlib
@@ -36,7 +38,7 @@ _SHARED_OPTIONS = ("handle_timeout_termination",)
 _HER_OPTIONS = ("n_sampled_goal", "goal_selection_strategy", "copy_info_dict")
 
 
-def copy_to_save(model: "PrioritizedAlgorithm") -> Any:
+def copy_to_save(model: PrioritizedAlgorithm) -> Any:
     """Return a copy of a model for SB3's ``save``, with our options apart from SB3's fields."""
     saved: Any = object.__new__(type(model))  # not `copy`, which calls a subclass's __getstate__
     vars(saved).update(vars(model))
@@ -76,7 +78,7 @@ def options_of(buffer: PrioritizedReplayBuffer, given: dict[str, Any]) -> dict[s
 
 
 def arguments_to_load(
-    algorithm: type["PrioritizedAlgorithm"], path: Place, given: dict[str, Any]
+    algorithm: type[PrioritizedAlgorithm], path: Place, given: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """
     Return the arguments with which SB3's ``load`` makes a model that has its stored options.
@@ -122,7 +124,7 @@ def _read_sb3_fields(fields: dict[str, Any]) -> tuple[type[Any] | None, int, dic
     return None if kind in WITHOUT_PRIORITIES else kind, n_steps, options
 
 
-def _named_policy(model: "PrioritizedAlgorithm") -> type[BasePolicy] | str:
+def _named_policy(model: PrioritizedAlgorithm) -> type[BasePolicy] | str:
     """Return a model's policy; of one that SB3 lacks, a name that ``DQN.load`` refuses."""
     for name, policy in model.policy_aliases.items():
         if policy is model.policy_class and policy.__module__.startswith("sb3_per."):
@@ -130,7 +132,7 @@ def _named_policy(model: "PrioritizedAlgorithm") -> type[BasePolicy] | str:
     return model.policy_class
 
 
-def _policy_of(algorithm: type["PrioritizedAlgorithm"], stored: str) -> type[BasePolicy]:
+def _policy_of(algorithm: type[PrioritizedAlgorithm], stored: str) -> type[BasePolicy]:
     """Return the policy of a name of ``_named_policy``."""
     name, _, owner = stored.partition(" of sb3_per.")
     if owner not in [kind.__name__ for kind in algorithm.__mro__]:

@@ -1,5 +1,7 @@
 """Rainbow's networks and policies: noisy layers, dueling streams, distributions of returns."""
 
+from __future__ import annotations
+
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass

@@ -1,5 +1,7 @@
 """Rainbow: DQN with six extensions; each of them can be turned off."""
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Mapping
 from dataclasses import fields

@@ -1,5 +1,7 @@
 """Demonstrations: arrays, SB3's buffers, Minari's datasets, and what a policy does."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path

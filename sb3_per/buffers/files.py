@@ -5,6 +5,8 @@ A file is an ``.npz`` archive that ``numpy.load`` can open. It holds arrays, and
 everything else. ``read_pickled_buffer`` alone reads pickles, which can run code: those of SB3.
 """
 
+from __future__ import annotations
+
 import io
 import json
 import math
@@ -41,7 +43,7 @@ CHUNK = 1 << 20
 Place = str | os.PathLike[str] | io.BufferedIOBase | BinaryIO
 
 
-def save_buffer(buffer: "PrioritizedReplayBuffer", path: Place) -> None:
+def save_buffer(buffer: PrioritizedReplayBuffer, path: Place) -> None:
     """
     Save a buffer: transitions, priorities, beta and the random generator.
 
@@ -57,7 +59,7 @@ def save_buffer(buffer: "PrioritizedReplayBuffer", path: Place) -> None:
     write_archive(path, "buffer", buffer._state_dict())
 
 
-def load_buffer(path: Place, buffer: "PrioritizedReplayBuffer") -> None:
+def load_buffer(path: Place, buffer: PrioritizedReplayBuffer) -> None:
     """
     Fill a buffer from a file: it continues where the stored buffer stopped.
 

@@ -1,5 +1,7 @@
 """Storage for observations of stacked frames that stores each frame once, in a ring."""
 
+from __future__ import annotations
+
 import math
 import warnings
 from collections.abc import Callable

@@ -1,5 +1,7 @@
 """Hindsight experience replay (HER) with priorities."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import Any
 

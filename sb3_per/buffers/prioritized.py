@@ -12,6 +12,8 @@ second one begin at ``n_slots``. Transitions that a user writes into the arrays 
 ``_sync_sampler``, before the next sample.
 """
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -508,7 +510,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             **vars(self.options),
         }
 
-    def _like(self, n_rows: int, **changes: Any) -> "PrioritizedReplayBuffer":
+    def _like(self, n_rows: int, **changes: Any) -> PrioritizedReplayBuffer:
         """Return an empty buffer with ``n_rows`` rows and the same options, except ``changes``."""
         names = "observation_space action_space device n_envs optimize_memory_usage n_steps gamma"
         options: dict[str, Any] = {name: getattr(self, name) for name in names.split()}

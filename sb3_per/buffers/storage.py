@@ -1,5 +1,7 @@
 """SB3's replay storage, read by slot: ``row * n_envs + env`` names one transition."""
 
+from __future__ import annotations
+
 import functools
 import math
 import os

@@ -1,5 +1,7 @@
 """The command line of ``sb3-per compare``."""
 
+from __future__ import annotations
+
 import argparse
 import sys
 from pathlib import Path

@@ -1,5 +1,7 @@
 """The report of a comparison: one table, one figure, and the numbers of each run."""
 
+from __future__ import annotations
+
 import math
 import textwrap
 from collections.abc import Mapping, Sequence

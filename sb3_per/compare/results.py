@@ -1,5 +1,7 @@
 """Results: a JSON file in the folder of each run, or all runs of a suite in one compressed file."""
 
+from __future__ import annotations
+
 import gzip
 import json
 import os

@@ -1,5 +1,7 @@
 """Runs of a suite: made by processes on this machine, or as Ray's tasks on a cluster."""
 
+from __future__ import annotations
+
 import contextlib
 import io
 import multiprocessing

@@ -1,5 +1,7 @@
 """Estimates and their 95 % bootstrap intervals, over runs in several environments."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 

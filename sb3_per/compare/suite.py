@@ -1,5 +1,7 @@
 """A suite: the variants, environments and seeds of a comparison, as data that pydantic checks."""
 
+from __future__ import annotations
+
 import json
 import math
 import re
@@ -68,7 +70,7 @@ class Score(Section):
     source: str = ""  # where both numbers come from
 
     @model_validator(mode="after")
-    def _check_order(self) -> "Score":
+    def _check_order(self) -> Score:
         if self.solved <= self.random:
             raise ValueError(f"solved must be above random ({self.random}), got {self.solved}")
         return self
@@ -105,7 +107,7 @@ class Environment(Section):
         return rest
 
     @model_validator(mode="after")
-    def _check_evaluation(self) -> "Environment":
+    def _check_evaluation(self) -> Environment:
         every = self.evaluation.every
         if self.steps % every:
             raise ValueError(f"evaluation.every must divide steps ({self.steps}), got {every}")
@@ -143,7 +145,7 @@ class Suite(Section):
     contrasts: dict[str, Contrast] = {}  # further comparisons of two variants
 
     @model_validator(mode="after")
-    def _check_names(self) -> "Suite":
+    def _check_names(self) -> Suite:
         pairs = [name for pair in self.contrasts.values() for name in (pair.variant, pair.over)]
         unknown = [name for name in (self.baseline, *pairs) if name not in self.variants]
         if unknown:
@@ -158,7 +160,7 @@ class Suite(Section):
         return self
 
     @model_validator(mode="after")
-    def _check_hyperparameters(self) -> "Suite":
+    def _check_hyperparameters(self) -> Suite:
         for environment in self.environments.values():
             for variant in self.variants.values():
                 values = hyperparameters(environment, variant)

@@ -1,5 +1,7 @@
 """Training of one run: RL-Zoo trains and evaluates it, and its result is written."""
 
+from __future__ import annotations
+
 import argparse
 import difflib
 import importlib

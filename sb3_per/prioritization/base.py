@@ -1,5 +1,7 @@
 """What a prioritization is, and the base of those that compute priorities from TD errors."""
 
+from __future__ import annotations
+
 from typing import Protocol
 
 import numpy as np

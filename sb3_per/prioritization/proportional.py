@@ -1,5 +1,7 @@
 """Proportional prioritization (Schaul et al. 2016), and LAP (Fujimoto et al. 2020)."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

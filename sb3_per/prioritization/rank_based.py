@@ -1,5 +1,7 @@
 """Rank-based prioritization: P(i) = rank(i)^-alpha / sum of k^-alpha over all ranks k."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

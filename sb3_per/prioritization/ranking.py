@@ -1,5 +1,7 @@
 """Slots in the order of their priorities, found by rank: a sorted list in blocks."""
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import numpy as np

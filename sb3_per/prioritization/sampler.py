@@ -1,5 +1,7 @@
 """The sampler: it samples slots by priority, weights them, and drops TD errors that are stale."""
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable
 from dataclasses import replace

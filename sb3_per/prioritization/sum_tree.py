@@ -1,5 +1,7 @@
 """A sum tree whose nodes have eight children, and samples from it without replacement."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np
