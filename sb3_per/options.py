@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -52,7 +51,6 @@ class ReplayBufferKwargs(PrioritizationKwargs, total=False):
     gamma: float
     n_stack: int | None
     frames_first: bool | None
-    storage_dir: str | os.PathLike[str] | None
     info_keys: Sequence[str]
 
 

@@ -374,9 +374,8 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         """
         Load a model as SB3 does; models of SB3's own algorithm continue with priorities.
 
-        ``replay_buffer_kwargs`` changes the options that it names, such as ``storage_dir``; with
-        another ``prioritization``, the other options are the defaults. The buffer takes memory, or
-        makes files, when a transition is stored.
+        ``replay_buffer_kwargs`` changes the options that it names; with another
+        ``prioritization``, the other options are the defaults.
 
         :raises ValueError: for an option of the buffer that is not in ``replay_buffer_kwargs``, and
             for a model of another algorithm.

@@ -94,16 +94,12 @@ class FrameStore:
     frames of each observation are in the ring; the older ones come from the start before it. A next
     observation that is not its observation, moved by one frame, is a start, too. So whatever was
     added comes back byte for byte. Observations that are not stacked take more memory.
-
-    :param zeros: Makes the array of frames: ``np.zeros``, or one whose arrays lie in files.
     """
 
-    def __init__(
-        self, n_rows: int, layout: StackLayout, zeros: Callable[..., NDArray[Any]] = np.zeros
-    ) -> None:
+    def __init__(self, n_rows: int, layout: StackLayout) -> None:
         self.n_rows, self.n_stack, self.layout = n_rows, layout.n_stack, layout
         n_ring, n_envs = n_rows + layout.n_stack, layout.n_envs
-        self.frames = zeros((n_ring, n_envs, layout.n_bytes), dtype=np.uint8)
+        self.frames = np.zeros((n_ring, n_envs, layout.n_bytes), dtype=np.uint8)
         # Of observations, and of next observations; at most n_stack.
         self.ages = np.zeros((n_ring, 2, n_envs), dtype=np.uint16)
         # By the place of their step; by 0 or 1 (observation or next observation) and environment.

@@ -103,9 +103,6 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         off. A buffer on its own does so only with a number. Not with ``optimize_memory_usage``.
     :param frames_first: Whether these frames are stacked on the first axis (True) or the last one;
         None to decide by the space. An algorithm passes the axis that its ``VecFrameStack`` uses.
-    :param storage_dir: Keep observations in files of this folder, for buffers larger than memory.
-        The files have no names, and are deleted with the buffer. A process that is forked shares
-        them, so it must not add transitions. None keeps observations in memory.
     :param info_keys: Keys of the environments' ``infos`` whose values are stored and come back as
         ``batch.infos[key]``, float32 of shape (B, ...). Every step must have them.
     :param prioritization: ``"proportional"`` (the default): P(i) from abs(TD error)^alpha;
@@ -182,9 +179,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         warm_up(self.options)  # so that no later call waits
 
     def __getstate__(self) -> dict[str, Any]:
-        # A pickled buffer is loaded into memory.
-        fresh = {"batches_without_update": 0, "storage_dir": None, "_needs_files": False}
-        state = {**self.__dict__, **fresh}
+        state = {**self.__dict__, "batches_without_update": 0}
         if getattr(state.get("sample"), "__module__", "").startswith("sb3_per."):
             del state["sample"]  # an algorithm's, while it trains
         return state
@@ -505,7 +500,6 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             "handle_timeout_termination": bool(self.handle_timeout_termination),
             "n_stack": self.n_stack,
             "frames_first": self.frames_first,
-            "storage_dir": self.storage_dir,
             "info_keys": [*self.info_keys],
             **vars(self.options),
         }
@@ -551,7 +545,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         """
         self._require_own_size()
         if state["buffer_size"] != self.buffer_size:
-            stored = self._like(state["buffer_size"], storage_dir=None)
+            stored = self._like(state["buffer_size"])
             stored._require_fitting(state)
             stored._fill(state)
             self._refill_from(stored)

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-import math
-import os
-import pathlib
-import tempfile
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,7 +54,6 @@ class SlotReplayBuffer(ReplayBuffer):
         gamma: float = 0.99,
         n_stack: int | None = None,
         frames_first: bool | None = None,
-        storage_dir: str | os.PathLike[str] | None = None,
         info_keys: Sequence[str] = (),
     ) -> None:
         require_whole("buffer_size", buffer_size)
@@ -77,9 +71,10 @@ class SlotReplayBuffer(ReplayBuffer):
                 "Dict observations need a buffer such as PrioritizedDictReplayBuffer, got "
                 f"{type(self).__name__}"
             )
-        space, sb3_makes_arrays = observation_space, n_stack == 1 and storage_dir is None
-        if not sb3_makes_arrays:  # SB3 makes none for spaces without numbers
-            space = spaces.Dict({}) if has_dict else spaces.Box(0, 0, (0,), np.uint8)
+        # With frames stored once, SB3 makes the arrays of a space without numbers.
+        space = observation_space
+        if n_stack > 1 and not has_dict:
+            space = spaces.Box(0, 0, (0,), np.uint8)
         super().__init__(
             int(buffer_size),
             space,
@@ -94,45 +89,21 @@ class SlotReplayBuffer(ReplayBuffer):
         self.gamma = float(gamma)  # NumPy's would make float64 of rewards
         self.n_stack = int(n_stack)
         self.frames_first = frames_first
-        self.storage_dir = None if storage_dir is None else os.fspath(storage_dir)
         self.info_keys = tuple(info_keys)
         self.info_arrays: dict[str, NDArray[Any]] = {}  # made by the first transition
-        self.observation_space = observation_space
-        self.obs_shape = get_obs_shape(observation_space)  # type: ignore[assignment]  # of SB3
         self.frames = None
-        self._needs_files = self.storage_dir is not None
-        if not sb3_makes_arrays:
-            self._make_observations(_read_only_zeros if self._needs_files else np.zeros)
-
-    def _make_observations(self, zeros: Callable[..., NDArray[Any]]) -> None:
-        """Make the arrays of observations, (n_rows, n_envs, ...) each, or the store of frames."""
-        space, sizes = self.observation_space, (self.buffer_size, self.n_envs)
-        if self.n_stack > 1:
-            layout = StackLayout(space, self.n_stack, self.n_envs, self.frames_first)
-            self.frames = frames = FrameStore(self.buffer_size, layout, zeros)
+        if n_stack > 1:
+            self.observation_space = observation_space
+            self.obs_shape = get_obs_shape(observation_space)  # type: ignore[assignment]  # of SB3
+            layout = StackLayout(observation_space, self.n_stack, self.n_envs, frames_first)
+            self.frames = frames = FrameStore(self.buffer_size, layout)
             rows: Any = StackedRows  # SB3 declares arrays
             self.observations = rows(frames.observations, self.buffer_size, layout)
             self.next_observations = rows(frames.next_observations, self.buffer_size, layout)
-            return
-
-        def arrays_of(observed: spaces.Space[Any]) -> Any:
-            if isinstance(observed, spaces.Dict):
-                return {key: arrays_of(part) for key, part in observed.items()}
-            return zeros((*sizes, *get_obs_shape(observed)), observed.dtype)
-
-        for name in STORAGE[: 1 if self.optimize_memory_usage else 2]:
-            setattr(self, name, arrays_of(space))
-
-    def _make_files(self) -> None:
-        """Put files in the place of the observations of an empty buffer, before the first write."""
-        # Not in the constructor: an agent that only plays needs none.
-        if self.storage_dir is not None and self._needs_files:
-            self._make_observations(functools.partial(file_array, self.storage_dir))
-            self._needs_files = False
 
     @property
     def nbytes(self) -> int:
-        """Return how many bytes the transitions of a full buffer take, in memory or in files."""
+        """Return how many bytes the transitions of a full buffer take."""
         sizes = [] if self.frames is None else [self.frames.nbytes]
         map_arrays(lambda array: sizes.append(array.nbytes), self._arrays())
         return sum(sizes)
@@ -212,7 +183,6 @@ class SlotReplayBuffer(ReplayBuffer):
     def _fill(self, state: Mapping[str, Any]) -> None:
         """Fill an empty buffer from a state of ``_state_dict``."""
         arrays = state["arrays"]
-        self._make_files()
         self.info_arrays = {
             key: np.zeros((self.buffer_size, self.n_envs, *values.shape[2:]), values.dtype)
             for key, values in arrays["infos"].items()
@@ -248,7 +218,6 @@ class SlotReplayBuffer(ReplayBuffer):
         if self.info_keys:
             values = info_values(infos, self.info_keys)
             self._make_info_arrays(values)
-        self._make_files()
         if self.frames is not None:
             self.frames.add(row, self.full, obs, next_obs)
         else:
@@ -433,30 +402,6 @@ class SlotReplayBuffer(ReplayBuffer):
         # Gathering has copied the rows already, so no copy as in SB3; as_tensor would be slower.
         is_plain = self.device == CPU and type(self).to_torch is ReplayBuffer.to_torch
         return map_arrays(th.from_numpy if is_plain else self.to_torch, array)
-
-
-def file_array(folder: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-    """
-    Return an array like ``np.zeros``, in a memory-mapped file in a folder.
-
-    The file has no name, so its space is free again when the array is deleted or the process ends,
-    however it ends. The space is reserved at once: a full disk raises OSError now, not later.
-    """
-    pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
-    n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
-    if n_bytes == 0:  # observations without elements: an empty file cannot be mapped
-        return np.zeros(shape, dtype)
-    with tempfile.TemporaryFile("r+b", dir=folder) as file:
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(file.fileno(), 0, n_bytes)
-        else:
-            file.truncate(n_bytes)
-        return np.memmap(file, dtype, "r+", shape=shape).view(np.ndarray)
-
-
-def _read_only_zeros(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
-    """Return zeros that take no memory, until files are made."""
-    return np.broadcast_to(np.zeros((), dtype), shape)
 
 
 def rows_in_order(buffer: ReplayBuffer) -> tuple[IntArray, Any, IntArray]:

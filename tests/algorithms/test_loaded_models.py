@@ -163,7 +163,6 @@ VARIANTS = [
     (PERDQN, stacked, {"options": {"n_stack": 3}}),
     (PERDQN, with_goals, {**HER, "learning_starts": 60, "options": {"n_sampled_goal": 2}}),
     (PERDQN, with_dict, N_STEP_DICT),
-    (PERDQN, None, {"n_steps": 3, "options": {"storage_dir": "replay"}}),
     (PERDQN, None, {"options": {"beta": lambda left: 1 - left, "prioritization": Storable}}),
 ]
 
@@ -287,29 +286,17 @@ def test_excluded_field_loses_none_of_our_options(tmp_path):
     assert PERDQN.load(tmp_path / "model").replay_buffer.alpha == 0.3
 
 
-def test_model_that_only_plays_makes_no_files(tmp_path):
-    env = Point(space=spaces.Box(-9, 9, (50_000,), np.float32))  # 200 GB for a million
-    options = {"storage_dir": str(tmp_path / "replay")}
-    make(PERSAC, env, buffer_size=10, options=options).save(tmp_path / "files")
-    agent = PERSAC.load(tmp_path / "files", env=env, buffer_size=1_000_000)
-    agent.predict(env.observation_space.sample())
-    assert agent.replay_buffer_kwargs["storage_dir"] == options["storage_dir"]
-    make(PERDQN, stacked(), options={**options, "n_stack": 3}).save(tmp_path / "frames")
-    assert PERDQN.load(tmp_path / "frames", env=stacked()).replay_buffer.n_stack == 3
-    assert not (tmp_path / "replay").exists()
-
-
 def test_options_that_load_is_given_change_only_themselves(tmp_path):
     options = {"prioritization": "rank", "alpha": 0.3, "handle_timeout_termination": False}
     make(options=options).save(tmp_path / "model")
 
-    moved = PERDQN.load(tmp_path / "model", replay_buffer_kwargs={"storage_dir": "new"})
+    changed = PERDQN.load(tmp_path / "model", replay_buffer_kwargs={"eps": 0.1})
     other = PERDQN.load(tmp_path / "model", replay_buffer_kwargs={"prioritization": "lap"})
     same = PERDQN.load(tmp_path / "model", replay_buffer_kwargs=None)
     make(DQN, options={"handle_timeout_termination": False}).save(tmp_path / "of_sb3")
     of_sb3 = PERDQN.load(tmp_path / "of_sb3", replay_buffer_kwargs={"alpha": 0.3})
 
-    assert options_of(moved).items() >= {**options, "storage_dir": "new"}.items()
+    assert options_of(changed).items() >= {**options, "eps": 0.1}.items()
     assert other.replay_buffer.alpha == LAP["alpha"]
     assert not other.replay_buffer.handle_timeout_termination
     assert not of_sb3.replay_buffer.handle_timeout_termination

@@ -107,6 +107,6 @@ def arrays_of(state):
 def saved_and_loaded(buffer, path):
     """Return a buffer like another one, filled from its file."""
     save_buffer(buffer, path)
-    loaded = buffer._like(buffer.buffer_size, storage_dir=None)
+    loaded = buffer._like(buffer.buffer_size)
     load_buffer(path, loaded)
     return loaded
