@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import inspect
 import pathlib
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -41,13 +40,9 @@ from sb3_per.buffers.her import PrioritizedHerReplayBuffer, require_compute_rewa
 from sb3_per.buffers.prioritized import PrioritizedReplayBuffer
 from sb3_per.options import LAP, PAPER, ReplayBufferKwargs, as_beta, beta_at
 
+# Options that belong in ``replay_buffer_kwargs`` alone.
+OF_BUFFERS = ReplayBufferKwargs.__annotations__.keys() - {"n_steps", "gamma"}
 SelfPrioritized = TypeVar("SelfPrioritized", bound="PrioritizedAlgorithm")
-
-# Options that belong in ``replay_buffer_kwargs``.
-_OF_BUFFERS = {n: n for n in ReplayBufferKwargs.__annotations__ if n not in ("n_steps", "gamma")}
-# Names that Stable-Baselines 2 had for them.
-_OF_BUFFERS |= {f"prioritized_replay_{name}": name for name in ("alpha", "eps")}
-_OF_BUFFERS |= {f"prioritized_replay_beta{part}": "beta" for part in ("0", "_iters")}
 
 
 class PrioritizedAlgorithm(OffPolicyAlgorithm):
@@ -71,10 +66,6 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
     default_options: ClassVar[Mapping[str, Any]] = {**PAPER}  # a copy: users may change PAPER
     # The abs(TD error) at which the algorithm's own loss turns linear; None if it never does.
     huber_threshold: ClassVar[float | None] = None
-    # Options that are no arguments of the constructor, and where they belong.
-    _misplaced: ClassVar[Mapping[str, str]] = {
-        name: f"replay_buffer_kwargs=dict({option}=...)" for name, option in _OF_BUFFERS.items()
-    } | {"prioritized_replay": "nothing, since replay is always prioritized"}
     # The metrics of gradient steps that are logged as ``train/<name>``.
     logged_metrics: ClassVar[tuple[str, ...]] = LOGGED
     replay_buffer: PrioritizedReplayBuffer
@@ -86,8 +77,8 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
     if not TYPE_CHECKING:  # type checkers and editors read the constructor
 
         def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-            """Say where an option belongs, or its right name, where Python gives no hint."""
-            refuse_misplaced(cls, kwargs)
+            """Say where an option of the buffer belongs."""
+            _require_in_place(kwargs.keys() - cls.__signature__.parameters)
             return super().__new__(cls)
 
         def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -380,7 +371,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         :raises ValueError: for an option of the buffer that is not in ``replay_buffer_kwargs``, and
             for a model of another algorithm.
         """
-        refuse_misplaced(cls, kwargs, cutoff=1.0)  # SB3 sets other names as attributes
+        _require_in_place(kwargs.keys())  # SB3 would set them as attributes, without effect
         given = {"custom_objects": custom_objects, **kwargs}
         arguments, lost = arguments_to_load(cls, path, given)
         model = super().load(
@@ -417,20 +408,9 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         super(PrioritizedAlgorithm, copy_to_save(self)).save(path, exclude, include)
 
 
-def refuse_misplaced(
-    algorithm: type[Any], arguments: Mapping[str, Any], cutoff: float = 0.6
-) -> None:
-    """
-    Refuse options of the buffer or the policy, and misspelled names, among arguments.
-
-    :param cutoff: How similar a misspelled name is to the right one, as for ``difflib``.
-    :raises ValueError: for the first one; the message says what to pass.
-    """
-    taken = inspect.signature(algorithm.__init__).parameters
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values()):
-        cutoff = 1.0  # a subclass's constructor may take names that are not known here
-    known = [*taken, *algorithm._misplaced]
-    for name in [name for name in arguments if name not in taken]:
-        for nearest in difflib.get_close_matches(name, known, n=1, cutoff=cutoff):
-            place = algorithm._misplaced.get(nearest, repr(nearest))
-            raise ValueError(f"{algorithm.__name__} has no argument {name!r}: pass {place}")
+def _require_in_place(names: Set[str]) -> None:
+    """Raise ValueError for options of the buffer among an algorithm's arguments."""
+    for name in sorted(names & OF_BUFFERS):
+        raise ValueError(
+            f"{name} is an option of the buffer: replay_buffer_kwargs=dict({name}=...)"
+        )

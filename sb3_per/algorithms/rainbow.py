@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
-from dataclasses import fields
 from math import isnan, nan
 from typing import ClassVar
 
@@ -20,7 +18,6 @@ from sb3_per.algorithms.metrics import LARGEST_SUPPORT_EDGE, Metrics
 from sb3_per.algorithms.networks import (
     CnnRainbowPolicy,
     MultiInputRainbowPolicy,
-    Parts,
     RainbowKwargs,
     RainbowNetwork,
     RainbowPolicy,
@@ -65,10 +62,6 @@ class Rainbow(PERDQN):
         "MultiInputPolicy": MultiInputRainbowPolicy,
     }
     default_options = RAINBOW
-    _misplaced: ClassVar[Mapping[str, str]] = {
-        **PERDQN._misplaced,
-        **{field.name: f"policy_kwargs=dict({field.name}=...)" for field in fields(Parts)},
-    }
     policy: RainbowPolicy
     q_net: RainbowNetwork
     q_net_target: RainbowNetwork

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import importlib
 import json
 import math
@@ -115,9 +114,7 @@ def manager_of(run: Run, folder: Path, device: str) -> Any:
     settings, place, environment = run.settings, run_folder(folder, run), gym_id(run.environment)
     gym.spec(environment)  # RL-Zoo's own error names neither what is missing nor why
     if settings["algorithm"] not in ALGOS:
-        nearest = difflib.get_close_matches(settings["algorithm"].lower(), ALGOS, n=1, cutoff=0.0)
-        rule = f"there is no algorithm {settings['algorithm']!r}"
-        raise ValueError(f"{rule}: did you mean {nearest[0]!r}?")
+        raise ValueError(f"algorithm must be one of {[*ALGOS]}, got {settings['algorithm']!r}")
     has_budget = "budget" in settings
     n_steps = ENDLESS if has_budget else settings["steps"]
     values = settings["hyperparameters"] | {"n_timesteps": n_steps}

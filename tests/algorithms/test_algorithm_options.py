@@ -87,19 +87,12 @@ def test_double_q_must_be_true_or_false(kind):
 
 @ALL
 def test_unknown_argument_is_refused(kind):
-    with pytest.raises(ValueError, match="'lerning_rate': pass 'learning_rate'"):
-        make(kind, lerning_rate=1e-3)
-    with pytest.raises(ValueError, match=r"pass replay_buffer_kwargs=dict\(alpha=...\)"):
-        make(kind, aplha=0.5)
-    with pytest.raises(ValueError, match=r"pass replay_buffer_kwargs=dict\(n_stack=...\)"):
+    with pytest.raises(ValueError, match=r"n_stack .*replay_buffer_kwargs=dict\(n_stack=...\)"):
         kind.load("nowhere", n_stack=4)
-    with pytest.raises(ValueError, match=r"'prioritized_replay_beta0': pass .*dict\(beta=...\)"):
-        make(kind, prioritized_replay_beta0=0.4)
-    for name in ("prioritized_replay", "prioritised_replay"):
-        with pytest.raises(ValueError, match=f"'{name}': pass nothing"):
-            make(kind, **{name: True})
-    with pytest.raises(TypeError, match="xyz"):
-        make(kind, xyz=1)
+    with pytest.raises(ValueError, match=r"alpha .*replay_buffer_kwargs=dict\(alpha=...\)"):
+        make(kind, alpha=0.5)
+    with pytest.raises(TypeError, match="lerning_rate"):
+        make(kind, lerning_rate=1e-3)
     with pytest.raises(ValueError, match=r"aplha.*alpha"):
         make(kind, options={"aplha": 0.5})
 
@@ -159,14 +152,14 @@ class PERNamedSAC(PrioritizedCriticAlgorithm, NamedSAC):
 
 def test_subclass_may_name_its_own_argument_as_an_option():
     assert make(OwnAlpha, alpha=0.2).replay_buffer.alpha == 0.2
-    with pytest.raises(ValueError, match="no argument 'beta'"):
+    with pytest.raises(ValueError, match="beta is an option of the buffer"):
         make(OwnAlpha, alpha=0.2, beta=0.5)
 
 
 @for_kinds([NamedPERSAC, PERNamedSAC])
 def test_subclass_calls_the_constructors_of_all_its_bases(kind):
     assert make(kind, name="mine").name == "mine"
-    with pytest.raises(ValueError, match="no argument 'beta'"):
+    with pytest.raises(ValueError, match="beta is an option of the buffer"):
         make(kind, name="mine", beta=0.5)
 
 

@@ -514,11 +514,6 @@ def test_features_dim_is_a_first_layer_as_in_dqns_network(network, net_arch, tmp
     assert CnnRainbowPolicy.load(tmp_path / "policy").q_net.net_arch == net_arch
 
 
-def test_part_outside_of_policy_kwargs_is_refused_with_its_place():
-    with pytest.raises(ValueError, match=r"pass policy_kwargs=dict\(n_atoms="):
-        Rainbow("MlpPolicy", Corridor(), n_atoms=1)
-
-
 def test_policy_that_fixes_one_atom_has_a_huber_loss():
     model = Rainbow(PlainValues, Corridor(), device="cpu")
 
