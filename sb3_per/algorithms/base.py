@@ -411,6 +411,5 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
 def _require_in_place(names: Set[str]) -> None:
     """Raise ValueError for options of the buffer among an algorithm's arguments."""
     for name in sorted(names & OF_BUFFERS):
-        raise ValueError(
-            f"{name} is an option of the buffer: replay_buffer_kwargs=dict({name}=...)"
-        )
+        place = f"replay_buffer_kwargs=dict({name}=...)"
+        raise ValueError(f"{name} is an option of the buffer: pass {place}")

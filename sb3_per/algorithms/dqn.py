@@ -8,6 +8,7 @@ import numpy as np
 import torch as th
 from stable_baselines3 import DQN
 from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.type_aliases import GymEnv, PyTorchObs, Schedule
 from stable_baselines3.common.utils import get_device
 from stable_baselines3.dqn.policies import DQNPolicy
@@ -42,9 +43,9 @@ class PERDQN(PrioritizedAlgorithm, DQN):
 
     :param double_q: Use Double Q-learning (van Hasselt et al. 2016): the online network chooses the
         next action, the target network evaluates it.
-    :param cuda_graphs: On a GPU, record gradient steps and actions as CUDA graphs, which give the
-        same numbers. None for where that is possible, True for an error where it is not, False for
-        never.
+    :param cuda_graphs: On a GPU, record gradient steps and the actions of rollouts as CUDA graphs,
+        which give the same numbers. What Python does in a network or a loss of your own (prints,
+        counters, hooks) then happens only while it is recorded.
     """
 
     default_options = FULL_CORRECTION
@@ -80,13 +81,13 @@ class PERDQN(PrioritizedAlgorithm, DQN):
         _init_setup_model: bool = True,
         *,
         double_q: bool = False,
-        cuda_graphs: bool | None = None,
+        cuda_graphs: bool = False,
     ) -> None:
         arguments = dict(locals())
         for name in ("self", "__class__", "double_q", "cuda_graphs"):
             del arguments[name]
         require_one_of("double_q", double_q, (True, False))
-        require_one_of("cuda_graphs", cuda_graphs, (None, True, False))
+        require_one_of("cuda_graphs", cuda_graphs, (True, False))
         if cuda_graphs and not graphs.RECORDER.fits(get_device(device)):
             raise ValueError(f"cuda_graphs=True needs a CUDA device, got {get_device(device)}")
         self.double_q, self.cuda_graphs = double_q, cuda_graphs
@@ -96,6 +97,10 @@ class PERDQN(PrioritizedAlgorithm, DQN):
         self._graphs = graphs.Graphs()
         super()._setup_model()
         self._prepare_optimizer()
+
+    def _setup_learn(self, *args: Any, **kwargs: Any) -> tuple[int, BaseCallback]:
+        self._graphs.drop()
+        return super()._setup_learn(*args, **kwargs)
 
     def _excluded_save_params(self) -> list[str]:
         return [*super()._excluded_save_params(), "_graphs"]
@@ -132,8 +137,7 @@ class PERDQN(PrioritizedAlgorithm, DQN):
         self._prepare_optimizer()
         self._update_beta()
 
-        with self._graphs.in_use(self):
-            steps = [self._gradient_step(batch_size) for _ in range(gradient_steps)]
+        steps = [self._gradient_step(batch_size) for _ in range(gradient_steps)]
 
         self._n_updates += gradient_steps
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
@@ -141,12 +145,13 @@ class PERDQN(PrioritizedAlgorithm, DQN):
 
     def _gradient_step(self, batch_size: int) -> Metrics:
         batch = self.replay_buffer.sample(batch_size, env=self._vec_normalize_env)
-        compute_gradients, optimize = self._graphs.functions_of_step(self, batch)
+        self._graphs.prepare(self, batch)
+        compute_gradients = self._graphs.compute_gradients or self._compute_gradients
         # On a GPU, this copy waits for all work before it.
         td_errors = compute_gradients(batch).cpu().numpy()  # (B, 1)
         # Before the step: TD errors that are not finite raise while the network is intact.
         self.replay_buffer.update_priorities(batch.slots, td_errors)
-        optimize()
+        self._graphs.optimize(self.policy.optimizer)
         return metrics_of(td_errors.ravel(), batch.host_weights.ravel(), self.loss_threshold)
 
     def _compute_gradients(self, batch: PrioritizedReplayBufferSamples) -> th.Tensor:
@@ -210,10 +215,6 @@ class PERDQN(PrioritizedAlgorithm, DQN):
         q_values: th.Tensor = self.q_net(observations)
         return q_values
 
-    def _tensors_of_step(self) -> list[th.Tensor]:
-        """Return the tensors that gradients depend on, or that computing them changes."""
-        return [*self.policy.parameters(), *self.policy.buffers()]
-
     def predict(
         self,
         observation: np.ndarray | dict[str, np.ndarray],
@@ -221,19 +222,13 @@ class PERDQN(PrioritizedAlgorithm, DQN):
         episode_start: np.ndarray | None = None,
         deterministic: bool = False,
     ) -> tuple[np.ndarray, tuple[np.ndarray, ...] | None]:
-        """Return actions as SB3 does; on a GPU, a CUDA graph chooses them."""
-        inputs = self._graphs.inputs_of(self, observation)
-        if inputs is None:
+        """Return actions as SB3 does; of a rollout on a GPU, a CUDA graph chooses them."""
+        if self._graphs.choose is None or deterministic or observation is not self._last_obs:
             return super().predict(observation, state, episode_start, deterministic)
-        # From here on as SB3: the same random numbers in the same order.
-        if not deterministic and np.random.rand() < self.exploration_rate:  # noqa: NPY002
-            actions = np.array([self.action_space.sample() for _ in range(inputs.n)])
-        else:
-            chosen = self._graphs.actions(self, inputs.tensors, deterministic)
-            if chosen is None:
-                return self.policy.predict(observation, state, episode_start, deterministic)
-            actions = chosen
-        return actions.squeeze(axis=0) if inputs.is_single else actions, state
+        # As SB3: the same random numbers in the same order.
+        if np.random.rand() < self.exploration_rate:  # noqa: NPY002
+            return np.array([self.action_space.sample() for _ in range(self.n_envs)]), state
+        return self._graphs.actions(observation), state
 
 
 def huber_losses(

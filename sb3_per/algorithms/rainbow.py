@@ -99,7 +99,7 @@ class Rainbow(PERDQN):
         _init_setup_model: bool = True,
         *,
         double_q: bool = True,
-        cuda_graphs: bool | None = None,
+        cuda_graphs: bool = False,
     ) -> None:
         arguments = dict(locals())
         del arguments["self"], arguments["__class__"]
@@ -196,9 +196,6 @@ class Rainbow(PERDQN):
         """Return the Q-values by which Double Q-learning chooses, with noise of their own."""
         q_values: th.Tensor = self.q_net(observations, self.q_net.draw_noise())
         return q_values
-
-    def _tensors_of_step(self) -> list[th.Tensor]:
-        return [*super()._tensors_of_step(), self._support_edge]
 
     def _note_support_edge(self, targets: th.Tensor) -> None:
         edge = (targets[:, 0] + targets[:, -1]).mean()

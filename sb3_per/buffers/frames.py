@@ -17,7 +17,6 @@ from sb3_per.prioritization.sum_tree import IntArray
 
 Frames = NDArray[np.uint8]
 # Makes an array of a shape and a type, as ``np.empty`` does.
-NewArray = Callable[[tuple[int, ...], Any], NDArray[Any]]
 
 # One row without stacks may come from environments that were used elsewhere, unless it is the first
 # one; so many come from observations that are not stacked.
@@ -146,22 +145,17 @@ class FrameStore:
         for (place, later, env, n), end in zip(starts.tolist(), ends.tolist(), strict=True):
             self.starts.setdefault(place, {})[later, env] = frames[end - n : end].copy()
 
-    def observations(self, slots: IntArray, new_array: NewArray | None = None) -> NDArray[Any]:
+    def observations(self, slots: IntArray) -> NDArray[Any]:
         """Return the observations in slots, shape (B, ...)."""
-        return self.layout.as_observations(self._stacks(slots, 0, new_array))
+        return self.layout.as_observations(self._stacks(slots, 0))
 
-    def next_observations(self, slots: IntArray, new_array: NewArray | None = None) -> NDArray[Any]:
+    def next_observations(self, slots: IntArray) -> NDArray[Any]:
         """Return the next observations in slots, shape (B, ...)."""
-        return self.layout.as_observations(self._stacks(slots, 1, new_array))
+        return self.layout.as_observations(self._stacks(slots, 1))
 
-    def _stacks(self, slots: IntArray, later: int, new_array: NewArray | None) -> Frames:
+    def _stacks(self, slots: IntArray, later: int) -> Frames:
         """Return the bytes of observations, or of next observations, (B, n_stack, n_bytes)."""
-        shape = len(slots), self.n_stack, self.layout.n_bytes
-        if new_array is None or not self.layout.frames_first:
-            stacks = np.empty(shape, dtype=np.uint8)
-        else:  # frames that come last are moved in another array
-            stacks = new_array((len(slots), *self.layout.shape), self.layout.dtype)
-            stacks = stacks.view(np.uint8).reshape(shape)
+        stacks = np.empty((len(slots), self.n_stack, self.layout.n_bytes), dtype=np.uint8)
         missing = np.empty((len(slots), 3), dtype=np.int64)
         steps_and_rows = self.n_added, self.n_rows
         copy_frames(self.frames, self.ages, slots, steps_and_rows, later, stacks, missing)

@@ -16,7 +16,7 @@ from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from stable_baselines3.common.vec_env import VecNormalize
 
 from sb3_per._utils import fill, map_arrays, require_number, require_whole, select
-from sb3_per.buffers.frames import FrameStore, NewArray, StackedRows, StackLayout
+from sb3_per.buffers.frames import FrameStore, StackedRows, StackLayout
 from sb3_per.prioritization.sum_tree import IntArray
 
 CPU = th.device("cpu")
@@ -36,8 +36,6 @@ class SlotReplayBuffer(ReplayBuffer):
     """
 
     frames: FrameStore | None  # None for whole observations
-    # Makes the arrays of a batch's observations, where a GPU copies from; None for ``np.empty``.
-    new_array: NewArray | None = None
     _known_arrays: tuple[str, ...] = STORAGE  # that have the buffer's rows
 
     def __init__(
@@ -358,15 +356,15 @@ class SlotReplayBuffer(ReplayBuffer):
         if self.handle_timeout_termination:
             dones *= 1 - self.timeouts.take(last_column)
         if self.frames is not None:
-            observations = self.frames.observations(slots, self.new_array)
-            next_observations = self.frames.next_observations(last_slots, self.new_array)
+            observations = self.frames.observations(slots)
+            next_observations = self.frames.next_observations(last_slots)
         else:
-            observations = _take(self.observations, slots, self.new_array)
+            observations = _take(self.observations, slots)
             if self.optimize_memory_usage:
                 next_slots = (last_slots + self.n_envs) % self.n_slots
-                next_observations = _take(self.observations, next_slots, self.new_array)
+                next_observations = _take(self.observations, next_slots)
             else:
-                next_observations = _take(self.next_observations, last_slots, self.new_array)
+                next_observations = _take(self.next_observations, last_slots)
         return ReplayBufferSamples(
             observations=self._tensor(self._normalize_obs(observations, env)),
             actions=self._tensor(_take(self.actions, slots)),
@@ -451,14 +449,9 @@ def info_values(infos: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> dict
     return {key: np.array([info[key] for info in infos]) for key in keys}
 
 
-def _take(store: Any, slots: IntArray, new_array: NewArray | None = None) -> Any:
-    """Return rows by slot of an array (n_rows, n_envs, ...); two indices would be slower."""
-
-    def taken(array: NDArray[Any]) -> NDArray[Any]:
-        rows = array.reshape(array.shape[0] * array.shape[1], *array.shape[2:])
-        if new_array is None:
-            return rows.take(slots, axis=0)
-        out = new_array((len(slots), *rows.shape[1:]), rows.dtype)
-        return rows.take(slots, axis=0, out=out, mode="clip")  # "raise" would fill another array
-
-    return map_arrays(taken, store)
+def _take(store: Any, slots: IntArray) -> Any:
+    """Return rows by slot of an array (n_rows, n_envs, ...), or of each array in a dict."""
+    if isinstance(store, dict):
+        return {key: _take(part, slots) for key, part in store.items()}
+    n_rows, n_envs, *shape = store.shape
+    return store.reshape(n_rows * n_envs, *shape).take(slots, axis=0)  # two indices are slower

@@ -5,11 +5,8 @@ Like a CUDA graph, it repeats what torch computed, not what Python did: numbers,
 addresses are those of the recording. Recording itself changes nothing, and ``.item()`` fails.
 """
 
-import pickle
-import random
 from contextlib import nullcontext
 
-import numpy as np
 import torch as th
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -72,35 +69,10 @@ class OperatorRecorder:
     def fits(self, device):
         return device.type == "cpu"
 
-    def host_memory(self, n_bytes):
-        return th.empty(n_bytes, dtype=th.uint8)
-
-    def host_random_states(self):
-        return pickle.dumps((random.getstate(), np.random.get_state()))  # noqa: NPY002
-
-    def set_host_random_states(self, states):
-        of_python, of_numpy = pickle.loads(states)
-        random.setstate(of_python)
-        np.random.set_state(of_numpy)  # noqa: NPY002
-
-    def random_state(self, device):
-        return th.get_rng_state()
-
-    def set_random_state(self, state, device):
-        th.set_rng_state(state)
-
     def aside(self, device):
         return nullcontext()
 
-    def waits(self, function):
-        with Operators() as operators:
-            function()
-        return operators.n_waits > 0
-
-    def new_pool(self):
-        return None
-
-    def record(self, function, pool):
+    def record(self, function):
         operators, state = Operators(), th.get_rng_state()
         try:
             with operators:
@@ -127,8 +99,8 @@ class CountingRecorder(CudaRecorder):
     def __init__(self):
         self.n_recorded = self.n_replayed = 0
 
-    def record(self, function, pool):
-        graph, output = super().record(function, pool)
+    def record(self, function):
+        graph, output = super().record(function)
         self.n_recorded += 1
 
         def replay():
