@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from stable_baselines3.common.evaluation import evaluate_policy
 
-from sb3_per import PERDQN, collect
+from sb3_per import PERDQN
 
 LEFT, RIGHT, FORWARD, PICK_UP, TOGGLE = 0, 1, 2, 3, 5
 # One-hot vectors of the objects, colors and states that a cell can have.
@@ -85,11 +85,20 @@ class Planner:
 
 
 def episodes_of_the_planner(n: int, seed: int) -> dict[str, np.ndarray]:
-    """Return the transitions of n episodes, each of which takes at most 50 steps."""
-    env = make(seed)
-    transitions = collect(Planner(env), env, 50 * n)
-    end = np.flatnonzero(transitions["terminations"])[n - 1] + 1
-    return {name: values[:end] for name, values in transitions.items()}
+    """Return the transitions of n episodes."""
+    env, steps = make(seed), []
+    planner, observation = Planner(env), env.reset()[0]
+    while n > 0:
+        action, _ = planner.predict(observation)
+        after, reward, is_over, is_cut, _ = env.step(action)
+        steps.append((observation, action, reward, after, is_over, is_cut))
+        observation = after
+        if is_over or is_cut:
+            observation, n = env.reset()[0], n - 1
+    names = ["observations", "actions", "rewards", "next_observations"]
+    names += ["terminations", "truncations"]
+    columns = zip(*steps, strict=True)
+    return {name: np.array(column) for name, column in zip(names, columns, strict=True)}
 
 
 def success_rate(model: Any) -> float:
@@ -109,7 +118,8 @@ def main(steps: int = 10_000, n_episodes: int = 20, seed: int = 0) -> float:
     if n_episodes > 0:
         model.add_demonstrations(episodes_of_the_planner(n_episodes, 10_000 + seed))
     success = success_rate(model.learn(steps))
-    print(f"{model.replay_buffer.n_demonstrations} demonstrations: {success:.0%} reach the goal")
+    n = 0 if model.demonstrations is None else len(model.demonstrations)
+    print(f"{n} demonstrations: {success:.0%} reach the goal")
     return success
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from sb3_per import algorithms
 from sb3_per.algorithms import *  # noqa: F403  # whatever algorithms there are
 from sb3_per.algorithms.networks import RainbowKwargs
-from sb3_per.buffers.demonstrations import collect
 from sb3_per.buffers.files import load_buffer, save_buffer
 from sb3_per.buffers.her import PrioritizedHerReplayBuffer
 from sb3_per.buffers.prioritized import (
@@ -35,7 +34,6 @@ __all__ = [
     "RainbowKwargs",
     "ReplayBufferKwargs",
     "__version__",
-    "collect",
     "latest_checkpoint",
     "load_buffer",
     "load_checkpoint",

@@ -80,6 +80,12 @@ def load_checkpoint(
         networks = io.BytesIO(state["model.zip"])
         model = algorithm.load(networks, env=env, device=device, **options)
         model.replay_buffer._load_state_dict(state["buffer"])
+        if (stored := state["demonstrations"]) is not None:
+            model.demonstration_share = stored["share"]
+            size = stored["buffer"]["buffer_size"]
+            model.demonstrations = model._new_buffer(size, n_envs=1)
+            model.demonstrations._load_state_dict(stored["buffer"])
+            model.demonstrations.generator = model.replay_buffer.generator
         _restore_normalization(model.get_vec_normalize_env(), state["normalization"])
         if model.seed is not None and model.env is not None:
             model.env.seed(model.seed + model.num_timesteps)
@@ -225,6 +231,10 @@ def _contents_of(model: BaseAlgorithm) -> dict[str, Any]:
             f"{type(model).__name__}"
         )
     require_matching_buffer(model.replay_buffer, model)
+    demonstrations = None
+    if model.demonstrations is not None:
+        state = model.demonstrations._state_dict()
+        demonstrations = {"share": model.demonstration_share, "buffer": state}
     networks = io.BytesIO()
     model.save(networks)
     means = _running_means(model.get_vec_normalize_env())
@@ -234,6 +244,7 @@ def _contents_of(model: BaseAlgorithm) -> dict[str, Any]:
         "algorithm": f"{module}{kind.__name__}",
         "model.zip": networks.getvalue(),
         "buffer": model.replay_buffer._state_dict(),
+        "demonstrations": demonstrations,
         "normalization": {key: vars(running) for key, running in means.items()},
         "random": _random_states(model),
     }

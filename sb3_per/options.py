@@ -39,7 +39,6 @@ class PrioritizationKwargs(TypedDict, total=False):
     initial_priority: float
     new_priority: NewPriority
     weight_normalization: Normalization
-    demonstration_share: float
     stratified: bool
     replacement: bool
 
@@ -108,7 +107,6 @@ class PrioritizationOptions:
     initial_priority: float = 1.0
     new_priority: NewPriority = "max_seen"
     weight_normalization: Normalization = "batch"
-    demonstration_share: float = 0.5
     stratified: bool = True
     replacement: bool = True
 
@@ -117,7 +115,7 @@ class PrioritizationOptions:
             got = repr(self.prioritization_kwargs)
             raise ValueError(f"prioritization_kwargs must be a dict or None, got {got}")
         object.__setattr__(self, "beta", as_beta(self.beta))
-        for name in ("alpha", "uniform_share", "demonstration_share"):
+        for name in ("alpha", "uniform_share"):
             require_number(name, getattr(self, name), 0, 1)
         for name in ("eps", "initial_priority"):
             require_positive(name, getattr(self, name))

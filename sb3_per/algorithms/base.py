@@ -18,12 +18,13 @@ from stable_baselines3.common.save_util import open_path
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, RolloutReturn
 from stable_baselines3.her import HerReplayBuffer
 
+from sb3_per._utils import require_number
+from sb3_per.algorithms.demonstrations import WithDemonstrations, buffer_of
 from sb3_per.algorithms.docstrings import with_arguments
 from sb3_per.algorithms.environments import (
     n_stack_by_default,
     require_matching_buffer,
     resolve_buffer_class,
-    scaled_and_transposed,
     stacks_frames_first,
 )
 from sb3_per.algorithms.metrics import LOGGED, Metrics, averaged_moments, logged_values
@@ -73,6 +74,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
     # correction for the start at 0, because both have the same.
     _moments: tuple[float, float] = (0.0, 0.0)
     _progress = 0.0  # of the training, in [0, 1]
+    demonstrations: PrioritizedReplayBuffer | None = None  # see ``add_demonstrations``
 
     if not TYPE_CHECKING:  # type checkers and editors read the constructor
 
@@ -164,20 +166,39 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             )
         return self.huber_threshold
 
-    def add_demonstrations(self, *sources: Any) -> None:
+    def add_demonstrations(self, *sources: Any, share: float = 0.5) -> None:
         """
-        Add demonstrations, which are never overwritten.
+        Sample a share of each batch from demonstrations, also by priority (Ball et al. 2023,
+        https://arxiv.org/abs/2302.02948).
 
-        ``demonstration_share`` of each batch is sampled from them.
+        They are in a buffer of their own, so they are never overwritten; a later call adds more.
+        Until the agent's first transition, whole batches are demonstrations.
 
-        :param sources: As for ``PrioritizedReplayBuffer.add_demonstrations``: dicts of arrays
-            (``sb3_per.collect`` makes one), Minari datasets, buffers, or the paths of pickled
-            buffers. Actions and images of the first two are those of the environment: they are
-            scaled and transposed here.
-        :raises ValueError: before anything has changed, for what does not fit the environment.
+        :param sources: Each one is a dict of arrays (``observations``, ``actions``, ``rewards``,
+            ``next_observations``, ``terminations``, ``truncations``; with ``info_keys`` also
+            ``infos``, a dict of arrays) of consecutive transitions of the environment, shapes
+            (n, ...); a Minari dataset; or a ``ReplayBuffer``, of SB3 or ours.
+        :param share: The part of each batch, in [0, 1], rounded to a whole number of samples. The
+            weights correct for the priorities within each part, not for the share.
+        :raises ValueError: for another source, for no transition, and with hindsight replay.
         """
-        found = [scaled_and_transposed(self, source) for source in sources]
-        self.replay_buffer.add_demonstrations(*found)
+        require_number("share", share, 0, 1)
+        if isinstance(self.replay_buffer, HerReplayBuffer):
+            raise ValueError("demonstrations do not work with hindsight replay")
+        before = () if self.demonstrations is None else (self.demonstrations,)
+        self.demonstrations = buffer_of(self, *before, *sources)
+        self.demonstrations.generator = self.replay_buffer.generator
+        self.demonstration_share = share
+
+    @property
+    def _replay(self) -> PrioritizedReplayBuffer | WithDemonstrations:
+        """Return what batches are sampled from."""
+        if self.demonstrations is None:
+            return self.replay_buffer
+        return WithDemonstrations(self.replay_buffer, self.demonstrations, self.demonstration_share)
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "demonstrations"]
 
     def save_replay_buffer(self, path: Place) -> None:
         """
@@ -220,18 +241,20 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         elif self._last_obs is not None and (buffer.n_steps > 1 or buffer.optimize_memory_usage):
             buffer.end_episodes()
 
-    def _new_buffer(self) -> PrioritizedReplayBuffer:
+    def _new_buffer(
+        self, buffer_size: int | None = None, n_envs: int | None = None
+    ) -> PrioritizedReplayBuffer:
         """Return an empty buffer, as the model has it at first."""
         options = {**self.replay_buffer_kwargs, "n_steps": self.n_steps, "gamma": self.gamma}
         kind: Any = self.replay_buffer_class
         if issubclass(kind, HerReplayBuffer):
             options["env"] = self.env
         buffer: PrioritizedReplayBuffer = kind(
-            self.buffer_size,
+            buffer_size or self.buffer_size,
             self.observation_space,
             self.action_space,
             device=self.device,
-            n_envs=self.n_envs,
+            n_envs=n_envs or self.n_envs,
             optimize_memory_usage=self.optimize_memory_usage,
             **options,
         )
@@ -253,6 +276,8 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         buffer = getattr(self, "replay_buffer", None)  # None while the model is built
         if seed is not None and buffer is not None:
             buffer.generator = np.random.default_rng(seed)
+            if self.demonstrations is not None:
+                self.demonstrations.generator = buffer.generator
 
     def _require_usable_buffer(self) -> None:
         """Raise ValueError if the buffer, which may have been assigned, cannot be trained on."""

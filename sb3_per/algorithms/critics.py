@@ -55,7 +55,7 @@ class WeightedLoss:
     def __init__(self, algorithm: PrioritizedCriticAlgorithm, base_loss: Loss) -> None:
         self.n_computed = 0
         self.steps: list[Metrics] = []
-        self._algorithm, self._buffer = algorithm, algorithm.replay_buffer
+        self._algorithm, self._replay = algorithm, algorithm._replay
         self._loss = algorithm.loss_function(base_loss)
         self._errors: list[th.Tensor] = []
 
@@ -63,8 +63,8 @@ class WeightedLoss:
     def keeping_batches(self) -> Iterator[None]:
         """Keep each batch that is sampled within the ``with`` block."""
         # Not another buffer in the place of this one: a signal handler may save the model now.
-        buffer = vars(self._buffer)
-        before, sample = buffer.get("sample"), self._buffer.sample
+        buffer = vars(self._algorithm.replay_buffer)
+        before, sample = buffer.get("sample"), self._replay.sample
         thread = threading.get_ident()
 
         def keep(*args: Any, **kwargs: Any) -> PrioritizedReplayBufferSamples:
@@ -95,7 +95,7 @@ class WeightedLoss:
         if len(self._errors) == self._algorithm.n_losses:
             # Before `backward`: TD errors that are not finite raise while the networks are intact.
             errors = th.cat(self._errors, dim=1).mean(dim=1).cpu().numpy()  # (B,)
-            self._buffer.update_priorities(batch.slots, errors)
+            self._replay.update_priorities(batch.slots, errors)
             threshold = self._algorithm.loss_threshold
             self.steps.append(metrics_of(errors, batch.host_weights.ravel(), threshold))
             self._errors.clear()

@@ -144,13 +144,14 @@ class PERDQN(PrioritizedAlgorithm, DQN):
         self._log_prioritization(steps)
 
     def _gradient_step(self, batch_size: int) -> Metrics:
-        batch = self.replay_buffer.sample(batch_size, env=self._vec_normalize_env)
+        replay = self._replay
+        batch = replay.sample(batch_size, env=self._vec_normalize_env)
         self._graphs.prepare(self, batch)
         compute_gradients = self._graphs.compute_gradients or self._compute_gradients
         # On a GPU, this copy waits for all work before it.
         td_errors = compute_gradients(batch).cpu().numpy()  # (B, 1)
         # Before the step: TD errors that are not finite raise while the network is intact.
-        self.replay_buffer.update_priorities(batch.slots, td_errors)
+        replay.update_priorities(batch.slots, td_errors)
         self._graphs.optimize(self.policy.optimizer)
         return metrics_of(td_errors.ravel(), batch.host_weights.ravel(), self.loss_threshold)
 

@@ -1,11 +1,9 @@
-"""What fits an environment: the buffer's class, the axis of its frames, and its transitions."""
+"""What fits an environment: the buffer's class, and the axis of its frames."""
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from gymnasium import spaces
 from stable_baselines3.common.buffers import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
@@ -23,7 +21,6 @@ from stable_baselines3.common.vec_env import (
 )
 from stable_baselines3.her import HerReplayBuffer
 
-from sb3_per.buffers.demonstrations import has_shape, transitions_of
 from sb3_per.buffers.her import PrioritizedHerReplayBuffer, require_goals
 from sb3_per.buffers.prioritized import PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
 
@@ -114,24 +111,3 @@ def changes_frames(env: VecEnv | None) -> str | None:
             return type(env).__name__
         env = env.venv
     return None
-
-
-def scaled_and_transposed(model: PrioritizedAlgorithm, source: Any) -> Any:
-    """
-    Return demonstrations with actions scaled and images transposed, as the agent's are.
-
-    :param source: A source of ``add_demonstrations``. A buffer, or its file, has done both already.
-    """
-    if isinstance(source, str | os.PathLike | ReplayBuffer):
-        return source
-    transitions = transitions_of(source)
-    images = None if model.env is None else unwrap_vec_wrapper(model.env, VecTransposeImage)
-    for name in ("observations", "next_observations"):
-        # Environments such as `model.get_env()` have transposed them already.
-        if images is not None and has_shape(transitions[name], images.venv.observation_space):
-            transitions[name] = images.transpose_observations(transitions[name])
-    actions, space = np.asarray(transitions["actions"]), model.action_space
-    # Also flat ones, which a buffer takes; it refuses other shapes.
-    if isinstance(space, spaces.Box) and actions[:1].size == np.prod(space.shape):
-        transitions["actions"] = model.policy.scale_action(actions.reshape(-1, *space.shape))
-    return transitions

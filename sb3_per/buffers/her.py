@@ -253,10 +253,7 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
         ]
         return self._batch_of([*fields, None], SampledBatch(slots, weights))
 
-    def _require_demonstrable(self) -> None:
-        raise ValueError("demonstrations do not work with hindsight replay")
-
-    def _require_enough(self, sizes: tuple[int, int]) -> None:
+    def _require_enough(self, batch_size: int) -> None:
         if self.n_sampleable == 0:
             raise ValueError(
                 "HER only samples from whole episodes that have ended: learning_starts must be "
@@ -264,7 +261,7 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
                 "environments (to continue with a loaded model, load its buffer, too), got no such "
                 f"episode in {len(self)} of {self.n_slots} transitions"
             )
-        super()._require_enough(sizes)
+        super()._require_enough(batch_size)
 
     def _sample_goals(self, batch_indices: IntArray, env_indices: IntArray) -> NDArray[Any]:
         """Return new goals for transitions, as ``HerReplayBuffer`` chooses them."""

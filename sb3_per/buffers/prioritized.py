@@ -7,34 +7,31 @@ their weights, and gathers the transitions. The algorithm computes TD errors and
 the slots, to ``update_priorities``. The sampler drops those that are stale: their transition was
 overwritten in the meantime. The others become priorities, in the leaves of a sum tree.
 
-Demonstrations are in a second buffer. ``sample`` joins a sample of each buffer, and slots of the
-second one begin at ``n_slots``. Transitions that a user writes into the arrays are noticed by
-``_sync_sampler``, before the next sample.
+Transitions that a user writes into the arrays are noticed by ``_sync_sampler``, before the next
+sample.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch as th
 from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
-from stable_baselines3.common.buffers import DictReplayBuffer, ReplayBuffer
-from stable_baselines3.common.type_aliases import ReplayBufferSamples, TensorDict
+from stable_baselines3.common.buffers import DictReplayBuffer
+from stable_baselines3.common.type_aliases import TensorDict
 from stable_baselines3.common.vec_env import VecNormalize
 from typing_extensions import Unpack
 
 from sb3_per._utils import (
     generator_from,
     generator_state,
-    map_arrays,
     require_number,
     require_whole,
 )
-from sb3_per.buffers.demonstrations import add_transitions, as_stored, transitions_of
 from sb3_per.buffers.files import checked_entries
 from sb3_per.buffers.storage import SlotReplayBuffer, library_class
 from sb3_per.options import (
@@ -49,7 +46,6 @@ from sb3_per.prioritization.sampler import (
     PrioritizedSampler,
     SampledBatch,
     require_updatable,
-    sample_both,
     warm_up,
 )
 from sb3_per.prioritization.sum_tree import FloatArray, IntArray
@@ -132,11 +128,6 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         largest that any stored transition could have (``"buffer"``), by the ``"mean"`` of the
         batch, or not at all (``"none"``). ``"buffer"`` can stop learning as beta nears 1: one
         transition with a TD error near 0 makes all other weights vanish. Default: ``"batch"``.
-    :param demonstration_share: The part of each batch that comes from demonstrations if there are
-        any, in [0, 1] (Ball et al. 2023, https://arxiv.org/abs/2302.02948). It is rounded to a
-        whole number of samples; strictly between 0 and 1, a batch of two or more has at least one
-        sample of each source. Until the agent's first transition, all are demonstrations. The
-        weights correct for the priorities within each part, not for the share. Default: 0.5.
     :param stratified: True (the default): one sample from each of B equal slices of the
         probability. False: B independent samples.
     :param replacement: Whether a batch may hold a transition twice. If not, weights come from the
@@ -174,7 +165,6 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         # its own can be stored with the buffer.
         seed = np.random.randint(2**32, size=4, dtype=np.uint64)  # noqa: NPY002
         self.sampler = PrioritizedSampler(self.n_slots, self.options, np.random.default_rng(seed))
-        self.demonstrations: PrioritizedReplayBuffer | None = None  # see `add_demonstrations`
         self.batches_without_update: float = 0
         warm_up(self.options)  # so that no later call waits
 
@@ -216,8 +206,6 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
     @generator.setter
     def generator(self, generator: np.random.Generator) -> None:
         self.sampler.generator = generator
-        if self.demonstrations is not None:
-            self.demonstrations.generator = generator
 
     @property
     def prioritization(self) -> Prioritization:
@@ -225,14 +213,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
 
     @property
     def n_sampleable(self) -> int:
-        """Return how many transitions can be sampled, with demonstrations."""
-        n = 0 if self.demonstrations is None else self.demonstrations.n_sampleable
-        return self.sampler.n_sampleable + n
-
-    @property
-    def n_demonstrations(self) -> int:
-        """Return how many transitions are demonstrations; their slots begin at ``n_slots``."""
-        return 0 if self.demonstrations is None else len(self.demonstrations)
+        """Return how many transitions can be sampled."""
+        return self.sampler.n_sampleable
 
     def _insert_row(self, row: int) -> None:
         """Insert the transitions of a row that ``add`` has stored."""
@@ -263,88 +245,29 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         """Check the arguments of ``sample``, and return slots, (B,), and weights, (B, 1)."""
         require_whole("batch_size", batch_size)
         self._sync_sampler()
-        sizes = self._sizes(int(batch_size))
-        self._require_enough(sizes)
+        self._require_enough(int(batch_size))
         if beta is not None:
             require_number("beta", beta, 0, 1)
         exponent = self._beta if beta is None else float(beta)  # an int would compile a kernel
-        if self.demonstrations is None:
-            sampled = self.sampler.sample(sizes[0], exponent)
-        else:
-            samplers = self.sampler, self.demonstrations.sampler
-            sampled = sample_both(samplers, sizes, exponent)
+        sampled = self.sampler.sample(int(batch_size), exponent)
         self.batches_without_update += 1
         if self.batches_without_update == BATCHES_BEFORE_WARNING:
             warnings.warn(WITHOUT_UPDATES, stacklevel=3)
         return sampled
 
-    def _sizes(self, batch_size: int) -> tuple[int, int]:
-        """Return how many transitions of a batch are the agent's, and how many demonstrations."""
-        if self.demonstrations is None:
-            return batch_size, 0
-        share = self._share  # once, since another thread may add the first transition
-        n = round(share * batch_size)
-        if 0 < share < 1 and batch_size > 1:  # at least one of each
-            n = max(min(n, batch_size - 1), 1)
-        return batch_size - n, n
-
-    @property
-    def _share(self) -> float:
-        """Return the share of demonstrations; 1 until the agent's first transition."""
-        return self.options.demonstration_share if self.sampler.n_sampleable > 0 else 1.0
-
-    def _require_enough(self, sizes: tuple[int, int]) -> None:
+    def _require_enough(self, batch_size: int) -> None:
         """Raise ValueError unless a batch can be sampled; the message says what helps."""
-        of_agent = self.sampler.n_sampleable
-        stored = of_agent, self.n_sampleable - of_agent
-        for n, n_stored in zip(sizes, stored, strict=True):
-            n_needed = min(n, 1) if self.options.replacement else n
-            if n_stored < n_needed:
-                raise ValueError(
-                    f"this sample needs at least {n_needed} transitions that can be sampled (a "
-                    f"larger learning_starts or buffer_size helps), got {n_stored}"
-                )
-
-    def _get_samples(
-        self, batch_inds: IntArray, env: VecNormalize | None = None
-    ) -> ReplayBufferSamples:
-        if self.demonstrations is None:
-            return super()._get_samples(batch_inds, env)
-        batch_inds = np.asarray(batch_inds)
-        fields = self._from_both(
-            lambda buffer, slots: SlotReplayBuffer._get_samples(buffer, slots, env)._asdict(),
-            batch_inds,
-        )
-        return ReplayBufferSamples(**fields)
-
-    def _from_both(self, gather: Callable[[Any, IntArray], Any], slots: IntArray) -> Any:
-        """Return tensors of transitions, of the agent and of demonstrations, (B, ...) each."""
-        if self.demonstrations is None:
-            return gather(self, slots)
-        is_agents = slots < self.n_slots
-        of_agent = gather(self, slots[is_agents])
-        # They may have been set since; with CUDA graphs, the device is the CPU for a while.
-        for name in ("device", "n_steps", "gamma"):
-            setattr(self.demonstrations, name, getattr(self, name))
-        of_demonstrations = gather(self.demonstrations, slots[~is_agents] - self.n_slots)
-        # The agent's rows come first; then each row is moved to the position of its slot.
-        order = None
-        if (is_agents[:-1] < is_agents[1:]).any():  # not as `sample` returns slots
-            positions = np.argsort(np.argsort(~is_agents, kind="stable"))
-            order = th.from_numpy(positions).to(self.device)
-
-        def join(*parts: Any) -> th.Tensor | None:
-            if parts[0] is None:  # one-step returns have no discounts
-                return None
-            # For images, `[order]` would take twenty times as long.
-            return th.cat(parts) if order is None else th.cat(parts).index_select(0, order)
-
-        return map_arrays(join, of_agent, of_demonstrations)
+        n_needed = 1 if self.options.replacement else batch_size
+        if self.n_sampleable < n_needed:
+            raise ValueError(
+                f"this sample needs at least {n_needed} transitions that can be sampled (a larger "
+                f"learning_starts or buffer_size helps), got {self.n_sampleable}"
+            )
 
     def _batch_of(self, transitions: Any, sampled: SampledBatch) -> PrioritizedReplayBufferSamples:
         """Return the batch of transitions, which have SB3's six fields."""
         slots, weights = sampled
-        infos = self._from_both(SlotReplayBuffer._infos_of, slots) if self.info_keys else None
+        infos = self._infos_of(slots) if self.info_keys else None
         fields = *transitions, self._tensor(weights), slots, weights, infos
         return PrioritizedReplayBufferSamples._make(fields)
 
@@ -371,56 +294,34 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
                 "there must be as many TD errors as slots, got "
                 f"{len(td_errors)} TD errors for {len(slots)} slots"
             )
-        require_updatable(slots, td_errors, self.n_slots + self.n_demonstrations)
+        require_updatable(slots, td_errors, self.n_slots)
         self._sync_sampler()
-        if self.demonstrations is None:
-            self.sampler.update(slots, td_errors)
-        else:
-            is_agents = slots < self.n_slots
-            self.sampler.update(slots[is_agents], td_errors[is_agents])
-            demonstration_slots = slots[~is_agents] - self.n_slots
-            self.demonstrations.sampler.update(demonstration_slots, td_errors[~is_agents])
+        self.sampler.update(slots, td_errors)
         self.batches_without_update = 0
 
     def probabilities(self, slots: ArrayLike | th.Tensor) -> FloatArray:
         """
         Return P(i) for slots, as the weights use it: the probability for one sample of a batch.
 
-        With ``uniform_share`` it is the mixture's. With demonstrations, that of each part is
-        multiplied by the part's share of a batch, before rounding. A slot that cannot be sampled
-        has 0. With ``replacement=False`` it is the probability for the first sample, not that of
-        the weights.
+        With ``uniform_share`` it is the mixture's. A slot that cannot be sampled has 0. With
+        ``replacement=False`` it is the probability for the first sample, not that of the weights.
 
-        :param slots: Whole numbers in [0, n_slots + n_demonstrations), shape (n,) or (n, 1).
+        :param slots: Whole numbers in [0, n_slots), shape (n,) or (n, 1).
         :return: Shape (n,).
         :raises ValueError: for other slots.
         """
         slots = _as_slots(slots)
-        require_updatable(slots, np.zeros(len(slots)), self.n_slots + self.n_demonstrations)
+        require_updatable(slots, np.zeros(len(slots)), self.n_slots)
         self._sync_sampler()
-        if self.demonstrations is None:
-            return self.sampler.probabilities(slots)
-        share = self._share
-        is_agents = slots < self.n_slots
-        found = np.empty(len(slots))
-        found[is_agents] = (1 - share) * self.sampler.probabilities(slots[is_agents])
-        demonstration_slots = slots[~is_agents] - self.n_slots
-        found[~is_agents] = share * self.demonstrations.sampler.probabilities(demonstration_slots)
-        return found
+        return self.sampler.probabilities(slots)
 
     def reset(self) -> None:
-        """
-        Empty the buffer, also of demonstrations. The generator continues.
-
-        TD errors of earlier batches are dropped. Do not pass those of demonstrations any more:
-        their slots may belong to new ones.
-        """
+        """Empty the buffer. TD errors of earlier batches are dropped; the generator continues."""
         super().reset()
-        self.demonstrations = None
         self.sampler.clear()
 
     def sampleable_slots(self) -> IntArray:
-        """Return the slots that can be sampled, in order, without those of demonstrations."""
+        """Return the slots that can be sampled, in order."""
         is_stored = np.ones(len(self), dtype=np.bool_)
         if self.optimize_memory_usage and self.full:
             is_stored[self._slots_of(self.pos)] = False  # the newest next observation is there
@@ -456,41 +357,6 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         self.sampler.remove(np.flatnonzero(is_inserted & ~is_stored))
         self.sampler.insert(np.flatnonzero(is_stored & ~is_inserted))
 
-    def add_demonstrations(self, *sources: Any) -> None:
-        """
-        Add demonstrations, which are never overwritten: they are in a buffer of their own.
-
-        ``demonstration_share`` of each batch is sampled from them, by priority, too. They may be
-        added at any time. All demonstrations get the initial priority.
-
-        :param sources: Each one is a dict of arrays (``observations``, ``actions``, ``rewards``,
-            ``next_observations``, ``terminations``, ``truncations``; with ``info_keys`` also
-            ``infos``, a dict of arrays) of consecutive transitions, shapes (n, ...); a
-            ``ReplayBuffer``, of SB3 or ours, or the path of a pickled one; or a Minari dataset.
-            Actions are as the algorithm stores them: scaled to [-1, 1] for continuous ones
-            (``add_demonstrations`` of a model scales them).
-        :raises ValueError: before anything has changed, for arrays that do not fit the spaces, for
-            no transition, for hindsight replay, and for ``weight_normalization="buffer"``.
-        """
-        self._require_demonstrable()
-        before = () if self.demonstrations is None else (self.demonstrations,)
-        found = [as_stored(transitions_of(source), self) for source in (*before, *sources)]
-        n = sum(len(transitions["rewards"]) for transitions in found)
-        if n == 0:
-            raise ValueError("demonstrations must have at least one transition, got none")
-        # The row at the write head of full memory-optimised storage could not be sampled.
-        demonstrations = self._like(n + self.optimize_memory_usage, n_envs=1)
-        for transitions in found:
-            add_transitions(demonstrations, transitions)
-        for transitions in found:
-            self._make_info_arrays(transitions["infos"])  # raises if the agent's have other shapes
-        demonstrations.generator = self.generator
-        self.demonstrations = demonstrations
-
-    def _require_demonstrable(self) -> None:
-        if self.options.weight_normalization == "buffer":
-            raise ValueError("demonstrations do not work with weight_normalization='buffer'")
-
     def arguments(self) -> dict[str, Any]:
         """
         Return the options with which the buffer was made, as ``replay_buffer_kwargs``: all except
@@ -514,22 +380,11 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         buffer: PrioritizedReplayBuffer = kind(n_rows * options["n_envs"], **options)
         return buffer
 
-    def _refill_from(self, buffer: ReplayBuffer) -> None:
-        # A buffer of SB3 has none that could replace ours.
-        demonstrations = getattr(buffer, "demonstrations", self.demonstrations)
-        if demonstrations is not None:
-            self._require_demonstrable()
-        super()._refill_from(buffer)
-        if demonstrations is not None:
-            self.add_demonstrations(demonstrations)
-
     def _state_dict(self) -> dict[str, Any]:
         self._sync_sampler()
-        demonstrations = self.demonstrations
         slots, values, largest = self.sampler.entries()
         return {
             **super()._state_dict(),
-            "demonstrations": None if demonstrations is None else demonstrations._state_dict(),
             "beta": self.beta,
             "generator": generator_state(self.generator),
             "options of priorities": self.options.of_priorities,
@@ -552,8 +407,6 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             self.beta, self.generator = stored.beta, stored.generator
             return
         self._require_fitting(state)
-        if state["demonstrations"] is not None:
-            self._require_demonstrable()
         self.reset()
         try:
             self._fill(state)
@@ -563,12 +416,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
 
     def _fill(self, state: Mapping[str, Any]) -> None:
         super()._fill(state)
-        of_demonstrations = state["demonstrations"]
-        if of_demonstrations is not None:
-            self.demonstrations = self._like(of_demonstrations["buffer_size"], n_envs=1)
-            self.demonstrations._load_state_dict(of_demonstrations)
         self.beta = state["beta"]
-        self.generator = generator_from(state["generator"])  # that of demonstrations, too
+        self.generator = generator_from(state["generator"])
         options, stored = self.options.of_priorities, state["options of priorities"]
         if options == stored:
             self.sampler.restore(*checked_entries(state["priorities"], self.n_slots))

@@ -103,17 +103,14 @@ class PrioritizedSampler:
         self.flags[:] = np.where(self.flags & (SAMPLED | STALE), STALE, 0)
         self.prioritization.clear()
 
-    def sample(
-        self, batch_size: int, beta: float, normalization: str | None = None
-    ) -> SampledBatch:
+    def sample(self, batch_size: int, beta: float) -> SampledBatch:
         """
         Sample slots, in O(B log n_slots).
 
         :param batch_size: B, at least 1; without replacement at most ``n_sampleable``.
         :param beta: Exponent of the weights (N * P)^-beta, in [0, 1].
-        :param normalization: What the weights are divided by; None for ``weight_normalization``.
         """
-        normalization = normalization or self.options.weight_normalization
+        normalization = self.options.weight_normalization
         sample = self._sample_mixture if self.options.replacement else self._sample_distinct
         batch = sample(batch_size, beta, normalization)
         if normalization == "mean":
@@ -211,35 +208,6 @@ class PrioritizedSampler:
         """Fill an empty sampler with what ``entries`` returned."""
         self.prioritization.restore(slots, values, largest)
         _mark(self.flags, self._numbers, slots, INSERTED)
-
-
-def sample_both(
-    samplers: tuple[PrioritizedSampler, PrioritizedSampler], sizes: tuple[int, int], beta: float
-) -> SampledBatch:
-    """
-    Sample a fixed number of slots from each of two samplers.
-
-    A batch holds a slot n P(i) times on average, where n samples are of its sampler and P(i) is the
-    probability for one of them. The weight is (N P(i))^-beta, where N slots are in its sampler. So
-    with beta 1, the part of each sampler is an unbiased estimate of the mean over its slots, and
-    the batch one of the mean of both, each in proportion to its number of samples.
-
-    :return: Slots of the first sampler, then those of the second one, whose numbers begin where the
-        first one's end.
-    """
-    # Weights are divided below, since the largest or the mean is that of the whole batch.
-    parts = [
-        sampler.sample(size, beta, "none")
-        for sampler, size in zip(samplers, sizes, strict=True)
-        if size > 0
-    ]
-    if sizes[1] > 0:
-        parts[-1] = parts[-1]._replace(slots=parts[-1].slots + len(samplers[0].flags))
-    slots, weights = map(np.concatenate, zip(*parts, strict=True))
-    normalization = samplers[0].options.weight_normalization
-    if normalization != "none":
-        weights /= weights.max() if normalization == "batch" else weights.mean()
-    return SampledBatch(slots, weights)
 
 
 def require_updatable(slots: IntArray, td_errors: FloatArray, n_slots: int) -> None:

@@ -33,7 +33,6 @@ from sb3_per import (
     PrioritizedHerReplayBuffer,
     PrioritizedReplayBuffer,
     Rainbow,
-    collect,
 )
 from sb3_per.options import LAP, beta_at
 
@@ -324,22 +323,6 @@ def test_buffer_that_does_not_fit_is_refused(buffer, named, tmp_path):
 
     assert model.replay_buffer is before
     assert before.size() == 30
-
-
-def test_pickled_buffer_brings_its_demonstrations(tmp_path):
-    expert = make().learn(20)
-    expert.add_demonstrations(collect(expert, Point(True), 9))
-    save_to_pkl(tmp_path / "buffer.pkl", expert.replay_buffer)
-    model = make().learn(30)
-
-    model.load_replay_buffer(tmp_path / "buffer.pkl")
-
-    assert model.replay_buffer.size() == 20
-    assert model.replay_buffer.n_demonstrations == 9
-    other = make(options={"weight_normalization": "buffer"}).learn(30)
-    with pytest.raises(ValueError, match="demonstrations do not work"):
-        other.load_replay_buffer(tmp_path / "buffer.pkl")
-    assert other.replay_buffer.size() == 30
 
 
 @pytest.mark.parametrize("how", ["deleted", "None", "file object"])

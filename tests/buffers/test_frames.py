@@ -475,4 +475,4 @@ def test_frames_of_demonstrations_are_stored_once():
         models.append(model.learn(40))
 
     assert_same_training(*models)
-    assert_all_equal(*(model.replay_buffer.demonstrations for model in models))
+    assert_all_equal(*(model.demonstrations for model in models))

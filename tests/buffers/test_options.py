@@ -33,7 +33,6 @@ BAD_OPTIONS = [
     ("initial_priority", {"initial_priority": np.inf}),
     ("new_priority", {"new_priority": "mean"}),
     ("weight_normalization", {"weight_normalization": "sum"}),
-    ("demonstration_share", {"demonstration_share": 1.5}),
     ("stratified", {"stratified": "no"}),
     ("replacement", {"replacement": None}),
     ("threshold", {"prioritization": "lap", "prioritization_kwargs": {"threshold": 0}}),
@@ -115,7 +114,6 @@ OTHER_OPTIONS = {
     "initial_priority": 2.0,
     "new_priority": "max_stored",
     "weight_normalization": "buffer",
-    "demonstration_share": 0.25,
     "stratified": False,
     "replacement": False,
 }
