@@ -11,7 +11,6 @@ from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
-import torch as th
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.save_util import open_path
@@ -29,12 +28,11 @@ from sb3_per.algorithms.environments import (
 )
 from sb3_per.algorithms.metrics import LOGGED, Metrics, averaged_moments, logged_values
 from sb3_per.algorithms.models import (
-    STORED,
     Place,
-    arguments_to_load,
     copy_to_save,
     options_of,
     require_matching_policy,
+    restore_options,
 )
 from sb3_per.buffers.files import is_archive, load_buffer, read_pickled_buffer, save_buffer
 from sb3_per.buffers.her import PrioritizedHerReplayBuffer, require_compute_reward
@@ -104,9 +102,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
 
     def _setup_model(self) -> None:
         require_matching_policy(self)
-        if not isinstance(self.replay_buffer_kwargs, Mapping):
-            got = repr(self.replay_buffer_kwargs)
-            raise ValueError(f"replay_buffer_kwargs must be a dict of options, or None, got {got}")
+        restore_options(self)
         kind = resolve_buffer_class(self.replay_buffer_class, self.observation_space)
         options = self._resolve_options(kind)
         if issubclass(kind, PrioritizedHerReplayBuffer):
@@ -375,47 +371,6 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
                 stacklevel=2,
             )
         return self
-
-    @classmethod
-    def load(
-        cls: type[SelfPrioritized],
-        path: Place,
-        env: GymEnv | None = None,
-        device: th.device | str = "auto",
-        custom_objects: dict[str, Any] | None = None,
-        print_system_info: bool = False,
-        force_reset: bool = True,
-        **kwargs: Any,
-    ) -> SelfPrioritized:
-        """
-        Load a model as SB3 does; models of SB3's own algorithm continue with priorities.
-
-        ``replay_buffer_kwargs`` changes the options that it names; with another
-        ``prioritization``, the other options are the defaults.
-
-        :raises ValueError: for an option of the buffer that is not in ``replay_buffer_kwargs``, and
-            for a model of another algorithm.
-        """
-        _require_in_place(kwargs.keys())  # SB3 would set them as attributes, without effect
-        given = {"custom_objects": custom_objects, **kwargs}
-        arguments, lost = arguments_to_load(cls, path, given)
-        model = super().load(
-            path,
-            env,
-            device,
-            print_system_info=print_system_info,
-            force_reset=force_reset,
-            **arguments,
-        )
-        vars(model).pop(STORED, None)
-        used = {**model.replay_buffer_kwargs, "replay_buffer_class": model.replay_buffer_class}
-        for name, reason in lost.items():
-            warnings.warn(
-                f"the saved {name} cannot be read ({reason}): {used.get(name)!r} is used in its "
-                f"place{', with its default options' if name == 'prioritization' else ''}",
-                stacklevel=2,
-            )
-        return model
 
     def save(
         self,

@@ -27,7 +27,7 @@ from sb3_per.buffers.prioritized import PrioritizedDictReplayBuffer, Prioritized
 if TYPE_CHECKING:
     from sb3_per.algorithms.base import PrioritizedAlgorithm
 
-# SB3's classes of buffers that stand for ours in a model that SB3 has saved.
+# SB3's classes of buffers, which stand for ours, as in a model that SB3 has saved.
 WITHOUT_PRIORITIES = (ReplayBuffer, DictReplayBuffer, NStepReplayBuffer)
 # Wrappers after which observations are still stacks of the same frames.
 _KEEP_FRAMES = (VecTransposeImage, VecMonitor, VecNormalize, VecCheckNan, VecVideoRecorder)
@@ -47,12 +47,8 @@ def resolve_buffer_class(
     default = PrioritizedDictReplayBuffer if has_dict else PrioritizedReplayBuffer
     if named is HerReplayBuffer:
         named = PrioritizedHerReplayBuffer
-    if named in (None, PrioritizedReplayBuffer):
+    if named in (None, PrioritizedReplayBuffer, *WITHOUT_PRIORITIES):
         return default
-    if named in WITHOUT_PRIORITIES:
-        raise ValueError(
-            f"replay_buffer_class must be left out, or extend PrioritizedReplayBuffer, got {named}"
-        )
     if issubclass(named, PrioritizedHerReplayBuffer):
         require_goals(observation_space)
     if not issubclass(named, default) or issubclass(named, PrioritizedDictReplayBuffer) != has_dict:

@@ -267,7 +267,6 @@ def test_model_that_was_saved_without_an_environment(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ({"alpha": 0.9}, "replay_buffer_kwargs"),
         ({"env": None}, "env must be an environment"),
         ({"env": "CartPole-v1"}, "env must be an environment"),
         ({"env": DummyVecEnv([Corridor] * 2)}, "n_envs"),
