@@ -129,9 +129,10 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         batch, or not at all (``"none"``). ``"buffer"`` can stop learning as beta nears 1: one
         transition with a TD error near 0 makes all other weights vanish. Default: ``"batch"``.
     :param stratified: True (the default): one sample from each of B equal slices of the
-        probability. False: B independent samples.
-    :param replacement: Whether a batch may hold a transition twice. If not, weights come from the
-        probability of being in the batch: ``sb3_per.prioritization.sum_tree.sample_distinct``.
+        probability. False: B independent samples. Without effect on ``replacement=False``.
+    :param replacement: Whether a batch may hold a transition twice. If not, they are sampled as by
+        ``np.random.choice``, and weights come from the probability of being in the batch:
+        ``sb3_per.prioritization.sum_tree.sample_distinct``.
     :raises ValueError: for an option out of its range.
     """
 

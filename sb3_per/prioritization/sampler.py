@@ -161,7 +161,6 @@ class PrioritizedSampler:
             self.prioritization.tree,
             batch_size,
             self.generator,
-            stratified=self._stratified,
             with_smallest=normalization == "buffer",
         )
         slots = self.prioritization.slots_at(leaves)

@@ -35,8 +35,6 @@ class SumTree:
         self.n_leaves = n_leaves
         self.starts = _level_starts(n_leaves)
         self.nodes = _zeros_on_cache_lines(self.starts[-1] + _round_up(n_leaves))
-        # The smallest and the largest mass below every inner node; None before `track`.
-        self._extremes: tuple[FloatArray, FloatArray] | None = None
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -54,28 +52,13 @@ class SumTree:
         return self.nodes[self.starts[-1] :][: self.n_leaves]
 
     def smallest(self) -> float:
-        """Return the smallest mass above 0, or infinity if there is none; see ``track``."""
-        top = self.track()[0][:FANOUT]
-        return float(np.min(top, where=top > 0, initial=np.inf))
+        """Return the smallest mass above 0, or infinity if there is none, in O(n_leaves)."""
+        masses = self.leaf_masses
+        return float(np.min(masses, where=masses > 0, initial=np.inf))
 
     def largest(self) -> float:
-        """Return the largest mass, or 0 if there is none; see ``track``."""
-        return float(np.max(self.track()[1][:FANOUT]))
-
-    def track(self) -> tuple[FloatArray, FloatArray]:
-        """
-        Keep the smallest and the largest mass of every subtree from now on.
-
-        The first call takes O(n_leaves), and makes each later change of a mass slower.
-
-        :return: Both, by inner node.
-        """
-        if self._extremes is None:
-            n_inner = int(self.starts[-1])
-            self._extremes = np.zeros(n_inner), np.zeros(n_inner)
-            leaves = np.flatnonzero(self.leaf_masses)
-            _refresh_extremes(self.nodes, *self._extremes, self.starts, leaves)
-        return self._extremes
+        """Return the largest mass, or 0 if there is none, in O(n_leaves)."""
+        return float(self.leaf_masses.max())
 
     def get(self, leaves: IntArray) -> FloatArray:
         """Return the masses of leaves, shape (B,)."""
@@ -89,8 +72,6 @@ class SumTree:
         :param masses: Masses, finite and >= 0, shape (B,); or (1,), the same for all leaves.
         """
         set_leaves(self.nodes, self.starts, leaves, masses)
-        if self._extremes is not None:
-            _refresh_extremes(self.nodes, *self._extremes, self.starts, leaves)
 
     def find(self, points: FloatArray) -> IntArray:
         """
@@ -109,29 +90,22 @@ class SumTree:
     def clear(self) -> None:
         """Set every mass to 0."""
         self.nodes[:] = 0.0
-        self._extremes = None
 
 
 def sample_distinct(
     tree: SumTree,
     batch_size: int,
     generator: np.random.Generator,
-    *,
-    stratified: bool,
     with_smallest: bool = False,
 ) -> tuple[IntArray, FloatArray, float]:
     """
     Sample leaves without replacement; leaves of mass 0 are never sampled. O(B log n_leaves).
 
-    Stratified samples share one offset in B equal slices of the total (systematic sampling): a leaf
-    is sampled with probability min(1, c * mass), where c makes these probabilities add up to B.
-    Leaves that fill a whole stratum are taken first.
-
-    Independent samples are taken one after the other from the leaves that are left. This is the
-    same as letting each leaf arrive after an exponential time whose rate is its mass, and taking
-    the first B. Let tau be the time at which leaf B + 1 arrives. Given tau, a leaf is sampled with
-    probability 1 - exp(-mass * tau), and importance weights from this probability are unbiased
-    (rank conditioning, Cohen & Kaplan 2007).
+    Samples are taken one after the other from the leaves that are left, as by ``np.random.choice``.
+    This is the same as letting each leaf arrive after an exponential time whose rate is its mass,
+    and taking the first B. Let tau be the time at which leaf B + 1 arrives. Given tau, a leaf is
+    sampled with probability 1 - exp(-mass * tau), and importance weights from this probability are
+    unbiased (rank conditioning, Cohen & Kaplan 2007).
 
     :param tree: A tree of which at least B leaves are above 0.
     :param batch_size: B, how many leaves to sample.
@@ -141,15 +115,10 @@ def sample_distinct(
     """
     lightest = tree.smallest() if with_smallest else np.nan
     leaves = np.zeros(batch_size, dtype=np.int64)
-    if stratified:
-        rate = _take_systematic(tree.nodes, tree.starts, generator.random(), leaves)
-        probabilities = np.minimum(rate * tree.get(leaves), 1.0) / batch_size
-        smallest = min(rate * lightest, 1.0) / batch_size
-    else:
-        uniforms = generator.random(2 * batch_size + 1)
-        tau = _take_one_by_one(tree.nodes, tree.starts, uniforms, leaves)
-        probabilities = -np.expm1(-tau * tree.get(leaves)) / batch_size
-        smallest = float(-np.expm1(-tau * lightest)) / batch_size
+    uniforms = generator.random(2 * batch_size + 1)
+    tau = _take_one_by_one(tree.nodes, tree.starts, uniforms, leaves)
+    probabilities = -np.expm1(-tau * tree.get(leaves)) / batch_size
+    smallest = float(-np.expm1(-tau * lightest)) / batch_size
     return leaves, probabilities, smallest
 
 
@@ -169,13 +138,9 @@ def _zeros_on_cache_lines(n_nodes: int) -> FloatArray:
 
 
 def _level_starts(n_leaves: int) -> IntArray:
-    """
-    Return where each level begins in the nodes: first the top (eight nodes), last the leaves.
-
-    There are at least two levels, since only inner nodes have extremes.
-    """
+    """Return where each level begins in the nodes: first the top (eight nodes), last the leaves."""
     widths = [_round_up(n_leaves)]
-    while widths[-1] > FANOUT or len(widths) == 1:
+    while widths[-1] > FANOUT:
         widths.append(_round_up(widths[-1] // FANOUT))
     starts = np.cumsum([0, *widths[:0:-1]])
     return starts.astype(np.int64)
@@ -257,62 +222,6 @@ def find_leaves(  # noqa: C901  # a kernel in a kernel is compiled twice, so it 
     if touched < 0.0:  # never, but without a use of it the compiler would drop the first loop
         raise AssertionError
     return total
-
-
-@kernel
-def _refresh_extremes(
-    nodes: FloatArray, smallest: FloatArray, largest: FloatArray, starts: IntArray, leaves: IntArray
-) -> None:
-    for i in range(len(leaves)):
-        index = leaves[i]
-        for level in range(len(starts) - 1, 0, -1):
-            index //= FANOUT
-            low, high = np.inf, 0.0
-            first_child = starts[level] + index * FANOUT
-            for child in range(first_child, first_child + FANOUT):
-                if nodes[child] == 0.0:  # the extremes of an empty subtree mean nothing
-                    continue
-                if level < len(starts) - 1:
-                    low, high = min(low, smallest[child]), max(high, largest[child])
-                else:
-                    low, high = min(low, nodes[child]), max(high, nodes[child])
-            smallest[starts[level - 1] + index] = low
-            largest[starts[level - 1] + index] = high
-
-
-@kernel
-def _take_systematic(nodes: FloatArray, starts: IntArray, offset: float, taken: IntArray) -> float:
-    """Fill in distinct leaves at equal distances; return the factor c of ``sample_distinct``."""
-    # Equal distances always hit a leaf that fills a whole stratum, perhaps twice. Such leaves are
-    # taken first and set to 0, and the other leaves are sampled from the new total. At the end, all
-    # masses are restored.
-    masses = np.empty(len(taken))
-    n_taken, rate = 0, np.inf
-    while n_taken < len(taken):
-        n_left = len(taken) - n_taken
-        total = total_of(nodes)
-        points, found = np.empty(n_left), np.zeros(n_left, dtype=np.int64)
-        for i in range(n_left):
-            points[i] = (i + offset) * (total / n_left)
-        find_leaves(nodes, starts, points, POINTS, found)
-        n_certain = 0
-        for i in range(n_left):
-            mass = nodes[starts[-1] + found[i]]
-            fills_a_stratum = mass * n_left >= total or (
-                i + 1 < n_left and found[i + 1] == found[i]
-            )
-            if fills_a_stratum and not (n_certain and taken[n_taken + n_certain - 1] == found[i]):
-                taken[n_taken + n_certain], masses[n_taken + n_certain] = found[i], mass
-                n_certain += 1
-        if n_certain == 0:
-            for i in range(n_left):  # a slice would take seconds to compile
-                taken[n_taken + i] = found[i]
-            rate = n_left / total
-            break
-        set_leaves(nodes, starts, taken[n_taken : n_taken + n_certain], np.zeros(n_certain))
-        n_taken += n_certain
-    set_leaves(nodes, starts, taken[:n_taken], masses[:n_taken])
-    return rate
 
 
 @kernel

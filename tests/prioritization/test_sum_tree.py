@@ -22,8 +22,8 @@ def tree_of(weights):
     return tree
 
 
-def sample(tree, batch_size, random, stratified):
-    return sample_distinct(tree, batch_size, random, stratified=stratified, with_smallest=True)
+def sample(tree, batch_size, random):
+    return sample_distinct(tree, batch_size, random, with_smallest=True)
 
 
 # The tree
@@ -34,8 +34,6 @@ def written_trees(draw):
     """A tree and its slow model after the same random writes, some leaves never written."""
     n_leaves = draw(st.integers(1, 600))
     tree, naive = SumTree(n_leaves), NaiveTree(n_leaves)
-    if draw(st.booleans()):
-        tree.track()
     leaf = st.integers(0, n_leaves - 1)
     for writes in draw(st.lists(st.lists(st.tuples(leaf, whole_weights), max_size=40), max_size=8)):
         leaves, weights = [leaf for leaf, _ in writes], [weight for _, weight in writes]
@@ -101,18 +99,17 @@ def test_samples_one_by_one_are_distributed_as_numpys_choice():
 
     counts = np.zeros(len(pairs))
     for _ in range(n_batches):
-        leaves, *_ = sample(tree, 2, random, stratified=False)
+        leaves, *_ = sample(tree, 2, random)
         counts[pairs.index(tuple(leaves.tolist()))] += 1
 
     assert chi_square_p_value(counts, np.array(list(probabilities.values()))) > SIGNIFICANCE
 
 
 @given(
-    st.booleans(),
     st.lists(st.sampled_from([0.0, 1e-6, 0.3, 1.0, 1.0, 7.0, 1e6]), min_size=1, max_size=200),
     st.data(),
 )
-def test_leaves_are_distinct_without_replacement(stratified, weights, data):
+def test_leaves_are_distinct_without_replacement(weights, data):
     weights[0] = weights[0] or 1.0
     tree = tree_of(weights)
     before = tree.nodes.copy()
@@ -120,7 +117,7 @@ def test_leaves_are_distinct_without_replacement(stratified, weights, data):
     batch_size = data.draw(st.integers(1, n_positive))
     random = np.random.default_rng(data.draw(st.integers(0, 2**32)))
 
-    leaves, probabilities, _ = sample(tree, batch_size, random, stratified)
+    leaves, probabilities, _ = sample(tree, batch_size, random)
 
     assert len(set(leaves.tolist())) == batch_size
     assert (np.array(weights)[leaves] > 0).all()
@@ -131,24 +128,9 @@ def test_leaves_are_distinct_without_replacement(stratified, weights, data):
     assert (tree.nodes == before).all()
 
 
-def test_systematic_probabilities_are_those_worked_out_by_hand():
-    # 10 of 16 fills a stratum of 16 / 3 and is certain; the others share two samples from 6. Then 3
-    # of 6 fills a stratum of 3 and is certain as well, and one sample is left for 1 and 2.
-    tree = tree_of([10.0, 3.0, 1.0, 2.0])
-
-    leaves, probabilities, smallest = sample(tree, 3, np.random.default_rng(0), stratified=True)
-
-    by_leaf = dict(zip(leaves.tolist(), probabilities.tolist(), strict=True))
-    expected = {0: 1 / 3, 1: 1 / 3, 2: 1 / 9, 3: 2 / 9}
-    assert by_leaf == {leaf: pytest.approx(expected[leaf]) for leaf in by_leaf}
-    assert {0, 1} < set(by_leaf)
-    assert smallest == pytest.approx(1 / 9)
-
-
-@pytest.mark.parametrize("stratified", [True, False])
-def test_smallest_probability_is_that_of_the_lightest_leaf(stratified):
+def test_smallest_probability_is_that_of_the_lightest_leaf():
     tree, random = tree_of([4.0, 0.0, 2.0, 8.0, 6.0]), np.random.default_rng(0)
-    batches = (sample(tree, 2, random, stratified) for _ in range(1000))
+    batches = (sample(tree, 2, random) for _ in range(1000))
 
     leaves, probabilities, smallest = next(batch for batch in batches if 2 in batch[0])
 
