@@ -26,7 +26,7 @@ from sb3_per.algorithms.environments import (
     resolve_buffer_class,
     stacks_frames_first,
 )
-from sb3_per.algorithms.metrics import LOGGED, Metrics, averaged_moments, logged_values
+from sb3_per.algorithms.metrics import Metrics
 from sb3_per.algorithms.models import (
     Place,
     copy_to_save,
@@ -66,11 +66,8 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
     # The abs(TD error) at which the algorithm's own loss turns linear; None if it never does.
     huber_threshold: ClassVar[float | None] = None
     # The metrics of gradient steps that are logged as ``train/<name>``.
-    logged_metrics: ClassVar[tuple[str, ...]] = LOGGED
+    logged_metrics: ClassVar[tuple[str, ...]] = Metrics._fields
     replay_buffer: PrioritizedReplayBuffer
-    # Moving averages of the gradient's second moments, weighted and uniform. Their ratio needs no
-    # correction for the start at 0, because both have the same.
-    _moments: tuple[float, float] = (0.0, 0.0)
     _progress = 0.0  # of the training, in [0, 1]
     demonstrations: PrioritizedReplayBuffer | None = None  # see ``add_demonstrations``
 
@@ -334,12 +331,9 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         """Log beta, the largest priority, and the metrics of some gradient steps."""
         self.logger.record("train/beta", self.replay_buffer.beta)
         self.logger.record("train/priority_max", self.replay_buffer.prioritization.largest_priority)
-        if not steps:
-            return
-        self._moments = averaged_moments(self._moments, steps)
-        values = logged_values(steps, self._moments)
-        for name in self.logged_metrics:
-            self.logger.record(f"train/{name}", values[name])
+        for name in self.logged_metrics if steps else ():
+            mean = sum(getattr(step, name) for step in steps) / len(steps)
+            self.logger.record(f"train/{name}", mean)
 
     def learn(
         self: SelfPrioritized,

@@ -25,7 +25,7 @@ import torch as th
 from torch.nn import functional as F
 
 from sb3_per.algorithms.base import PrioritizedAlgorithm
-from sb3_per.algorithms.metrics import LOGGED, Metrics, metrics_of
+from sb3_per.algorithms.metrics import Metrics, metrics_of
 from sb3_per.buffers.prioritized import PrioritizedReplayBufferSamples
 from sb3_per.options import HALF_UNIFORM, LAP
 
@@ -111,7 +111,7 @@ class PrioritizedCriticAlgorithm(PrioritizedAlgorithm):
     """
 
     default_options = LAP
-    logged_metrics: ClassVar[tuple[str, ...]] = LOGGED[1:]  # SB3 logs the loss itself
+    logged_metrics: ClassVar[tuple[str, ...]] = Metrics._fields[1:]  # SB3 logs the loss itself
     # How ``train`` finds the loss function: a global name, or an attribute of a global name.
     loss_name: ClassVar[str] = "F.mse_loss"
 
