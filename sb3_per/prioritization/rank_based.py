@@ -61,9 +61,8 @@ class RankBased(TDErrorPrioritization):
         self._order.remove(slots)
 
     def clear(self) -> None:
-        self.tree.clear()
+        self._set_ranks(0)
         self._order.clear()
-        self._n_ranks = 0
         self.largest_priority = self.initial_priority
 
     def probabilities(self, slots: IntArray) -> FloatArray:

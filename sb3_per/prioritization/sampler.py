@@ -99,9 +99,9 @@ class PrioritizedSampler:
 
     def clear(self) -> None:
         """Forget all slots and priorities; TD errors of earlier batches are stale."""
-        self._numbers[:] = 0
-        self.flags[:] = np.where(self.flags & (SAMPLED | STALE), STALE, 0)
+        # First the priorities, and flags with their numbers in one kernel: Ctrl-C may come between.
         self.prioritization.clear()
+        _mark(self.flags, self._numbers, np.arange(len(self.flags)), 0)
 
     def sample(self, batch_size: int, beta: float) -> SampledBatch:
         """

@@ -58,6 +58,44 @@ def test_interrupted_add_leaves_the_row_out():
     assert slots_reached(buffer) == {0, 1, 2}
 
 
+@pytest.mark.parametrize("prioritization", ["proportional", "rank"])
+def test_interrupted_reset_leaves_nothing_that_cannot_be_sampled(prioritization):
+    """Ctrl-C may come between any two lines of ``reset``."""
+    is_interrupted, n_lines = True, 0
+    while is_interrupted:
+        buffer = make(8, size=8, prioritization=prioritization)
+        is_interrupted, n_lines = interrupted_at(n_lines, buffer.reset), n_lines + 1
+        fill(buffer, 3)
+
+        stored = set(range(8 if buffer.full else buffer.pos))
+        assert stored in ({0, 1, 2}, set(range(8)))
+        assert slots_reached(buffer) == stored
+        assert {*np.flatnonzero(buffer.probabilities(np.arange(8)))} == stored
+        assert buffer.n_sampleable == len(stored)
+
+    assert n_lines > 5
+
+
+def interrupted_at(n_lines, function):
+    """Call a function, raise KeyboardInterrupt at a line of it, and return whether it came to it."""
+    lines = iter(range(n_lines, -1, -1))
+
+    def trace(frame, event, argument):
+        if event == "line" and next(lines, None) == 0:
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        function()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
 # Weights
 
 
