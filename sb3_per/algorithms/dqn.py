@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -100,6 +102,7 @@ class PERDQN(PrioritizedAlgorithm, DQN):
 
     def _setup_learn(self, *args: Any, **kwargs: Any) -> tuple[int, BaseCallback]:
         self._graphs.drop()
+        self._prepare_optimizer()
         return super()._setup_learn(*args, **kwargs)
 
     def _excluded_save_params(self) -> list[str]:
@@ -118,23 +121,21 @@ class PERDQN(PrioritizedAlgorithm, DQN):
             return
         for group in optimizer.param_groups:
             is_unset = group["fused"] is group["foreach"] is None and not group["differentiable"]
-            if is_unset and all(map(is_dense, group["params"])):
+            is_contiguous = all(parameter.is_contiguous() for parameter in group["params"])
+            if group["fused"] and not is_contiguous:
+                group["fused"] = None  # torch's kernel takes moments for those of other weights
+            elif is_unset and is_contiguous:
                 group["fused"] = True
                 # Plain Adam, as of a model of DQN, has its step counts on the CPU.
                 for parameter in group["params"]:
                     state = optimizer.state.get(parameter, {})
                     if "step" in state:
                         state["step"] = state["step"].to(parameter.device, th.float32)
-            if graphs.RECORDER.fits(self.device):
-                # As a graph reads it, so that eager steps are the same bit for bit.
-                group["lr"] = float(np.float32(group["lr"]))
-        match_layouts(optimizer)
 
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
         """Take gradient steps as ``DQN.train`` does, on batches sampled by priority."""
         self.policy.set_training_mode(True)
         self._update_learning_rate(self.policy.optimizer)
-        self._prepare_optimizer()
         self._update_beta()
 
         steps = [self._gradient_step(batch_size) for _ in range(gradient_steps)]
@@ -205,10 +206,8 @@ class PERDQN(PrioritizedAlgorithm, DQN):
         if self.double_q:
             # In evaluation mode, as in `predict`: dropout would choose at random, and batch norm
             # would count the batch twice.
-            was_training = self.policy.training
-            self.policy.set_training_mode(False)
-            next_q_values = self.double_q_values(batch.next_observations)  # (B, n_actions)
-            self.policy.set_training_mode(was_training)
+            with evaluating(self.q_net):
+                next_q_values = self.double_q_values(batch.next_observations)  # (B, n_actions)
         return next_q_values.argmax(dim=1, keepdim=True)
 
     def double_q_values(self, observations: PyTorchObs) -> th.Tensor:
@@ -249,22 +248,17 @@ def huber_losses(
     return losses, targets - q_values.detach()
 
 
-def is_dense(tensor: th.Tensor) -> bool:
-    """Return whether the elements of a tensor fill its memory without gaps and overlaps."""
-    return th.empty_like(tensor).stride() == tensor.stride()
-
-
-def match_layouts(optimizer: th.optim.Optimizer) -> None:
-    """
-    Give Adam's moments the strides of their parameters: the fused kernel reads both as flat memory.
-
-    They differ after ``policy.to(memory_format=...)``, and in a model that was saved after that.
-    """
-    for parameter, state in optimizer.state.items():
-        is_other = "exp_avg" in state and state["exp_avg"].stride() != parameter.stride()
-        if is_other and is_dense(parameter):
-            for name in state.keys() - {"step"}:
-                state[name] = th.empty_like(parameter.detach()).copy_(state[name])
+@contextmanager
+def evaluating(network: th.nn.Module) -> Iterator[None]:
+    """Put a network into evaluation mode within the ``with`` block."""
+    modules = [module for module in network.modules() if module.training]
+    for module in modules:  # `set_training_mode` and torch's setter take ten times as long
+        vars(module)["training"] = False
+    try:
+        yield
+    finally:
+        for module in modules:
+            vars(module)["training"] = True
 
 
 def clip_gradients(parameters: list[th.nn.Parameter], max_norm: float) -> None:

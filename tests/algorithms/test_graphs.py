@@ -55,7 +55,10 @@ def test_recorded_steps_equal_eager_steps(case, recorder):
 
 @pytest.mark.parametrize("kind", [PERDQN, Rainbow])
 def test_long_training_equals_eager_steps(kind, recorder):
-    case = {"learning_rate": lambda left: 1e-2 * left, "target_update_interval": 50}
+    case = {
+        "learning_rate": lambda left: float(np.float32(1e-2 * left)),
+        "target_update_interval": 50,
+    }
     recorded, eager = both(kind, parts=(520, 500), device=recorder.device, **case)
 
     assert recorder.n_recorded == 6  # gradients, the optimizer's step, actions; in both calls

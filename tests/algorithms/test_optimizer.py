@@ -48,13 +48,14 @@ def test_user_optimizer_settings_are_kept(chosen):
     assert chosen.items() <= model.policy_kwargs.items()
 
 
-def test_moments_get_the_layout_of_their_parameters():
+def test_weights_of_another_layout_are_updated_by_plain_adam():
     model = make().learn(60)
     weight = model.q_net.q_net[0].weight
     weight.data = weight.data.T.contiguous().T  # the same numbers
     plain = copy.deepcopy(model)
     adam_of(plain)["fused"] = False
     model._prepare_optimizer()
+    assert not adam_of(model)["fused"]
 
     for trained in (model, plain):
         trained.policy.optimizer.zero_grad()
@@ -87,6 +88,8 @@ def test_adam_continues_from_the_state_of_dqn(tmp_path):
     model = make(DQN).learn(60)
     model.save(tmp_path / "model")
     loaded = PERDQN.load(tmp_path / "model", env=model.get_env())
+    loaded._prepare_optimizer()
+    assert adam_of(loaded)["fused"]
     for trained in (model, loaded):
         for parameter in trained.q_net.parameters():
             parameter.grad = th.ones_like(parameter)

@@ -77,7 +77,7 @@ def test_interrupted_reset_leaves_nothing_that_cannot_be_sampled(prioritization)
 
 
 def interrupted_at(n_lines, function):
-    """Call a function, raise KeyboardInterrupt at a line of it, and return whether it came to it."""
+    """Call a function with Ctrl-C at one of its lines, and return whether it has that line."""
     lines = iter(range(n_lines, -1, -1))
 
     def trace(frame, event, argument):

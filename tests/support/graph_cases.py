@@ -86,7 +86,7 @@ def both(kind=PERDQN, env=vector_env, parts=(150, 60), between=lambda model: Non
 
 
 CASES = {
-    "schedule": {"learning_rate": lambda left: 3e-3 * left},
+    "schedule": {"learning_rate": lambda left: float(np.float32(3e-3 * left))},
     "target updates": {"target_update_interval": 10},
     "soft updates": {"target_update_interval": 1, "tau": 0.05},
     "n-step, double": {"n_steps": 3, "double_q": True},
@@ -130,7 +130,7 @@ def with_other_options(model):
 
 
 def with_new_optimizer(model):
-    model.policy.optimizer = th.optim.Adam(model.policy.q_net.parameters())
+    model.policy.optimizer = th.optim.Adam(model.policy.q_net.parameters(), fused=True)
 
 
 def with_frozen_layer(model):
