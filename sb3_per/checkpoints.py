@@ -131,8 +131,8 @@ class CheckpointCallback(callbacks.CheckpointCallback):
     :param verbose: 2 to log what was saved.
     :param keep: How many checkpoints to keep; older ones are deleted once a new one is written.
         None keeps all, as SB3's callback does.
-    :raises ValueError: when training starts, if the model cannot be stored, if the folder has
-        checkpoints of a run that got further, or in a callback such as ``EveryNTimesteps``.
+    :raises ValueError: when training starts, if the model cannot be stored, or if the folder has
+        checkpoints of a run that got further.
     """
 
     def __init__(
@@ -155,13 +155,6 @@ class CheckpointCallback(callbacks.CheckpointCallback):
         self.keep = keep
 
     def _on_training_start(self) -> None:
-        # It would not say where a rollout starts.
-        if isinstance(self.parent, callbacks.EventCallback):
-            parent = type(self.parent).__name__
-            raise ValueError(
-                f"CheckpointCallback must not be in another callback, got it in {parent}: pass "
-                "callback=[CheckpointCallback(...), ...]"
-            )
         # A run that was killed while it saved has left files as large as the buffer.
         for partial in _found(self.save_path, f".{self.name_prefix}", r"\..*\.partial"):
             partial.unlink()

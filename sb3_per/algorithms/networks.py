@@ -217,20 +217,6 @@ class RainbowNetwork(QNetwork):
         q_values: th.Tensor = self(observation, noise)
         return q_values.argmax(dim=1)
 
-    def get_extra_state(self) -> th.Tensor:
-        """Return v_min and v_max, without which the weights of distributions mean nothing."""
-        limits = (self.parts.v_min, self.parts.v_max) if self.n_atoms > 1 else ()
-        return th.tensor(limits, dtype=th.float64)
-
-    def set_extra_state(self, state: th.Tensor) -> None:
-        """Raise ValueError, before weights are loaded, if they belong to another support."""
-        own = self.get_extra_state()
-        if state.shape == own.shape and not th.allclose(state.to(own), own):
-            raise ValueError(
-                f"v_min and v_max must be those of the parameters, {state[0]:g} and {state[-1]:g}, "
-                f"got {self.parts.v_min:g} and {self.parts.v_max:g}"
-            )
-
     def _get_constructor_parameters(self) -> dict[str, Any]:
         return super()._get_constructor_parameters() | {"parts": self.parts}
 

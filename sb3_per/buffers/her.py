@@ -23,7 +23,6 @@ from sb3_per.buffers.prioritized import (
     PrioritizedReplayBuffer,
     PrioritizedReplayBufferSamples,
 )
-from sb3_per.buffers.storage import STORAGE
 from sb3_per.options import ReplayBufferKwargs
 from sb3_per.prioritization.sampler import SampledBatch
 from sb3_per.prioritization.sum_tree import IntArray
@@ -60,8 +59,6 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
         be 1.
     :raises ValueError: for an option out of its range, and for environments without goals.
     """
-
-    _known_arrays = (*STORAGE, "infos", "ep_start", "ep_length", "_current_ep_start")
 
     def __init__(
         self,
@@ -174,7 +171,6 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
         infos: list[dict[str, Any]],
     ) -> None:
         """Store one transition of every environment, as ``HerReplayBuffer.add`` does."""
-        self._require_own_size()
         for env in np.flatnonzero(self.ep_length[self.pos]):
             self.sampler.remove(self._slots_of_episode(self.pos, int(env)))
         super().add(obs, next_obs, action, reward, done, infos)
@@ -195,8 +191,7 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
         """Do nothing: an episode is inserted when it ends."""
 
     def _sync_sampler(self) -> None:
-        """Check the size alone: as in SB3, episodes can be sampled, wherever ``pos`` is."""
-        self._require_own_size()
+        """Do nothing: as in SB3, episodes can be sampled wherever ``pos`` is."""
 
     def _truncate(self, envs: IntArray) -> None:
         """Treat running episodes as truncated; they can be sampled then."""

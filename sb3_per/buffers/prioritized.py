@@ -335,10 +335,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         Transitions that were written into the arrays are new ones; those of a cleared buffer and
         those dropped from its end cannot be sampled any more. A transition that was replaced by
         hand keeps its priority: only how many are stored, and where they end, is compared.
-
-        :raises ValueError: for another ``buffer_size`` than the constructor's.
         """
-        self._require_own_size()
         n_stored = len(self)
         if self.optimize_memory_usage and self.full:
             n_stored -= self.n_envs
@@ -399,7 +396,6 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         Transitions without a priority are new, and priorities without a transition are dropped: the
         buffer may have been saved after Ctrl-C in the middle of ``add``.
         """
-        self._require_own_size()
         if state["buffer_size"] != self.buffer_size:
             stored = self._like(state["buffer_size"])
             stored._require_fitting(state)

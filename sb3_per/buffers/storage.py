@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -36,7 +35,6 @@ class SlotReplayBuffer(ReplayBuffer):
     """
 
     frames: FrameStore | None  # None for whole observations
-    _known_arrays: tuple[str, ...] = STORAGE  # that have the buffer's rows
 
     def __init__(
         self,
@@ -82,7 +80,6 @@ class SlotReplayBuffer(ReplayBuffer):
             optimize_memory_usage=bool(optimize_memory_usage),
             handle_timeout_termination=handle_timeout_termination,
         )
-        self._n_rows = self.buffer_size
         self.n_steps = int(n_steps)
         self.gamma = float(gamma)  # NumPy's would make float64 of rewards
         self.n_stack = int(n_stack)
@@ -128,7 +125,6 @@ class SlotReplayBuffer(ReplayBuffer):
 
     def _state_dict(self) -> dict[str, Any]:
         """Return everything that is stored: views of arrays, and values that JSON can hold."""
-        self._warn_of_unsaved_arrays()
         state = {
             "fits": self._fits(),
             "buffer_size": self.buffer_size,
@@ -137,18 +133,6 @@ class SlotReplayBuffer(ReplayBuffer):
             "arrays": self._views(),
         }
         return state if self.frames is None else {**state, "frames": self.frames.state_dict()}
-
-    def _warn_of_unsaved_arrays(self) -> None:
-        """Warn of arrays with the buffer's rows that a subclass of the user's has added."""
-        n_rows = (self.buffer_size,), (self.n_slots,)
-        arrays = {n: v for n, v in vars(self).items() if isinstance(v, np.ndarray | th.Tensor)}
-        with_rows = {name for name, array in arrays.items() if array.shape[:1] in n_rows}
-        if lost := sorted(with_rows.difference(self._known_arrays)):
-            warnings.warn(
-                f"{', '.join(lost)} of {type(self).__name__} will not be saved: files hold only "
-                "the library's arrays (info_keys stores values of infos)",
-                stacklevel=5,
-            )
 
     def _fits(self) -> dict[str, Any]:
         """Return what two buffers must have in common to hold the same transitions."""
@@ -209,7 +193,6 @@ class SlotReplayBuffer(ReplayBuffer):
         infos: list[dict[str, Any]],
     ) -> None:
         """Store one transition of every environment, as ``ReplayBuffer.add`` does."""
-        self._require_own_size()
         action = action.reshape(self.n_envs, self.action_dim)  # raises before anything is written
         row = self.pos
         values = {}
@@ -240,14 +223,6 @@ class SlotReplayBuffer(ReplayBuffer):
         self.full = self.full or row + 1 == self.buffer_size
         self.pos = (row + 1) % self.buffer_size
         self._insert_row(row)
-
-    def _require_own_size(self) -> None:
-        """Raise ValueError if somebody has changed ``buffer_size``, and maybe the arrays."""
-        if self.buffer_size != self._n_rows:
-            raise ValueError(
-                f"buffer_size must stay {self._n_rows}, since priorities have this size, got "
-                f"{self.buffer_size}: make a new buffer, or fill one of another size by load_buffer"
-            )
 
     def _insert_row(self, row: int) -> None:
         """Do what a subclass has to do with a row that was stored."""

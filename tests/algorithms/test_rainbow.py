@@ -466,24 +466,6 @@ def test_images_have_the_papers_layer_after_convolutions_of_ones_own():
         assert model.q_net.net_arch == ([512] if kind is OwnConvExtractor else [64, 64])
 
 
-def test_parameters_of_another_support_are_refused(tmp_path):
-    filled({"v_max": 5.0}).save(tmp_path / "model")
-    other = filled({"v_max": 50.0})
-    before = [parameter.clone() for parameter in other.policy.parameters()]
-
-    with pytest.raises(ValueError, match=r"v_min and v_max must be .*, -10 and 5, got -10 and 50"):
-        other.set_parameters(tmp_path / "model")
-
-    for parameter, value in zip(other.policy.parameters(), before, strict=True):
-        assert th.equal(parameter, value)
-    same = filled({"v_max": 5.0})
-    same.set_parameters(tmp_path / "model")
-    same.policy.state_dict()["q_net._extra_state"].mul_(2)
-    assert same.q_net.support.tolist()[::50] == [-10, 5]
-    single = filled({"n_atoms": 1, "v_max": 50.0})
-    single.set_parameters(filled({"n_atoms": 1}).get_parameters())
-
-
 def test_autocast_does_not_round_means_of_distributions():
     network = filled({"v_max": 110.0}).q_net
     logits = th.randn(1000, 2, 51)

@@ -173,20 +173,6 @@ def test_frames_stored_once_can_be_cleared_and_shortened():
     assert rows_reached(buffer) == {0, 1}
 
 
-@pytest.mark.parametrize("n_rows", [2 * N_ROWS, N_ROWS // 2])
-def test_another_size_is_refused(n_rows, touch):
-    buffer = make(N_ROWS)
-    for name in ("observations", "next_observations", "actions", "rewards", "dones", "timeouts"):
-        array = getattr(buffer, name)
-        setattr(buffer, name, np.concatenate([array, array])[:n_rows])
-    buffer.buffer_size, buffer.pos, buffer.full = n_rows, n_rows // 2, False
-
-    for use in (lambda: fill(buffer, 1), lambda: touch(buffer)):
-        with pytest.raises(ValueError, match=f"buffer_size must stay {N_ROWS}.* got {n_rows}"):
-            use()
-    assert buffer.pos == n_rows // 2
-
-
 @pytest.mark.parametrize("prioritization", ["proportional", "rank", "lap"])
 def test_changed_transitions_can_be_made_new_ones(prioritization):
     buffer = make(N_ROWS, prioritization=prioritization, alpha=1.0)

@@ -234,17 +234,6 @@ class Tenths(PrioritizedReplayBuffer):
         super().add(obs, next_obs, action, reward / 10, done, infos)
 
 
-class WithBonus(PrioritizedReplayBuffer):
-    def __init__(self, *args, **options):
-        super().__init__(*args, **options)
-        self.bonus = np.zeros((self.buffer_size, self.n_envs))
-
-
-def test_arrays_of_a_subclass_that_the_file_lacks_are_named(path):
-    with pytest.warns(UserWarning, match="bonus of WithBonus will not be saved"):
-        save_buffer(WithBonus(4, BOX, TWO_ACTIONS, "cpu"), path)
-
-
 @pytest.mark.parametrize("size", [4, 8])
 def test_transitions_are_loaded_as_they_were_stored(size, path):
     buffer = fill(Tenths(4, BOX, TWO_ACTIONS, "cpu"), 3)

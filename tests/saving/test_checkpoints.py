@@ -398,15 +398,6 @@ def test_new_run_keeps_later_checkpoints_of_another_run(tmp_path):
     assert len(names_in(tmp_path)) == 3
 
 
-def test_event_callback_around_the_checkpoints_is_refused(tmp_path):
-    inner = CheckpointCallback(1, tmp_path)
-
-    with pytest.raises(ValueError, match="must not be in another callback, got it in EveryNTime"):
-        make(kind=PERDQN).learn(120, callback=callbacks.EveryNTimesteps(50, inner))
-
-    assert names_in(tmp_path) == []
-
-
 def test_files_of_a_run_that_was_killed_are_removed(tmp_path):
     ours = [".rl_model_50_steps.ckpt.0123456789ab.partial", ".rl_model_9_steps.ckpt.x.partial"]
     theirs = [
