@@ -82,7 +82,7 @@ def load_checkpoint(
         model.replay_buffer._load_state_dict(state["buffer"])
         if (stored := state["demonstrations"]) is not None:
             model.demonstration_share = stored["share"]
-            size = stored["buffer"]["buffer_size"]
+            size = stored["buffer"]["fits"]["buffer_size"]
             model.demonstrations = model._new_buffer(size, n_envs=1)
             model.demonstrations._load_state_dict(stored["buffer"])
             model.demonstrations.generator = model.replay_buffer.generator

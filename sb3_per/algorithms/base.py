@@ -197,10 +197,10 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         """
         Save the buffer with its priorities, without pickle; see ``sb3_per.save_buffer``.
 
-        :param path: The file; as in SB3, its suffix is .pkl unless it has one.
+        :param path: The file; its suffix is .npz unless it has one.
         """
         if isinstance(path, str | pathlib.Path) and not pathlib.Path(path).suffix:
-            path = pathlib.Path(path).with_suffix(".pkl")
+            path = pathlib.Path(path).with_suffix(".npz")
         save_buffer(self.replay_buffer, path)
 
     def load_replay_buffer(self, path: Place, truncate_last_traj: bool = True) -> None:
@@ -218,7 +218,8 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         if getattr(self, "replay_buffer", None) is None:  # it was deleted to save memory
             self.replay_buffer = self._new_buffer()
         buffer = self.replay_buffer
-        file = open_path(path, "r", self.verbose, suffix="pkl")
+        suffix = "npz" if pathlib.Path(f"{path}.npz").is_file() else "pkl"  # of SB3
+        file = open_path(path, "r", self.verbose, suffix=suffix)
         with contextlib.nullcontext() if file is path else file:
             if is_archive(file):
                 load_buffer(file, buffer)

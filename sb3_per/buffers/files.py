@@ -63,21 +63,17 @@ def load_buffer(path: Place, buffer: PrioritizedReplayBuffer) -> None:
     """
     Fill a buffer from a file: it continues where the stored buffer stopped.
 
-    Spaces, number of environments, ``n_stack``, ``optimize_memory_usage``, ``info_keys`` and
-    hindsight replay must be those of the stored buffer. Bounds of spaces are not compared:
-    continuous actions are stored scaled to [-1, 1], so with other bounds they mean other actions.
-    If ``buffer_size`` differs, the buffer gets the newest transitions that fit, with the initial
-    priority; so it does, with a warning, if options differ that decide about priorities. All other
-    options are the buffer's own.
-
-    Transitions are those that were stored: an ``add`` of your own does not change them again.
-    Another ``buffer_size`` takes time and memory: the stored buffer is loaded as a second one, and
-    its transitions are added one by one (about 12 s for a million, 40 s with stacked frames).
+    Size, spaces, number of environments, ``n_stack``, ``optimize_memory_usage``, ``info_keys``,
+    hindsight replay and the options that decide about priorities must be those of the stored
+    buffer; all other options are the buffer's own. Bounds of spaces are not compared: continuous
+    actions are stored scaled to [-1, 1], so with other bounds they mean other actions. Transitions
+    are those that were stored: an ``add`` of your own does not change them again.
 
     :param path: A file of ``save_buffer``, or such a file that is open for reading.
     :param buffer: A buffer; what it holds is replaced.
-    :raises ValueError: before anything has changed, for a file that holds something else, or is
-        cut. If damage is found while arrays are read, the buffer is empty afterwards.
+    :raises ValueError: before anything has changed, for a buffer that differs, with the difference,
+        and for a file that holds something else, or is cut. If damage is found while arrays are
+        read, the buffer is empty afterwards.
     """
     with open_archive(path, "buffer") as state:
         buffer._load_state_dict(state)

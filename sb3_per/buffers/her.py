@@ -20,7 +20,6 @@ from typing_extensions import Unpack
 from sb3_per._utils import fill, map_arrays, require_one_of, require_whole
 from sb3_per.buffers.prioritized import (
     PrioritizedDictReplayBuffer,
-    PrioritizedReplayBuffer,
     PrioritizedReplayBufferSamples,
 )
 from sb3_per.options import ReplayBufferKwargs
@@ -130,9 +129,6 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
             "goal_selection_strategy": self.goal_selection_strategy.name.lower(),
             "copy_info_dict": self.copy_info_dict,
         }
-
-    def _like(self, n_rows: int, **changes: Any) -> PrioritizedReplayBuffer:
-        return super()._like(n_rows, **{"env": self.env, **changes})
 
     def _fits(self) -> dict[str, Any]:
         return {**super()._fits(), "hindsight replay": True}

@@ -33,7 +33,7 @@ from sb3_per._utils import (
     require_whole,
 )
 from sb3_per.buffers.files import checked_entries
-from sb3_per.buffers.storage import SlotReplayBuffer, library_class
+from sb3_per.buffers.storage import SlotReplayBuffer
 from sb3_per.options import (
     OPTION_NAMES,
     PrioritizationOptions,
@@ -368,15 +368,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             **vars(self.options),
         }
 
-    def _like(self, n_rows: int, **changes: Any) -> PrioritizedReplayBuffer:
-        """Return an empty buffer with ``n_rows`` rows and the same options, except ``changes``."""
-        names = "observation_space action_space device n_envs optimize_memory_usage n_steps gamma"
-        options: dict[str, Any] = {name: getattr(self, name) for name in names.split()}
-        options |= {**self.arguments(), **changes}
-        # Not a class of the user's, whose constructor may not take all options.
-        kind: Any = library_class(self)
-        buffer: PrioritizedReplayBuffer = kind(n_rows * options["n_envs"], **options)
-        return buffer
+    def _fits(self) -> dict[str, Any]:
+        return {**super()._fits(), **self.options.of_priorities}
 
     def _state_dict(self) -> dict[str, Any]:
         self._sync_sampler()
@@ -385,7 +378,6 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
             **super()._state_dict(),
             "beta": self.beta,
             "generator": generator_state(self.generator),
-            "options of priorities": self.options.of_priorities,
             "priorities": {"slots": slots, "values": values, "largest": largest},
         }
 
@@ -396,13 +388,6 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         Transitions without a priority are new, and priorities without a transition are dropped: the
         buffer may have been saved after Ctrl-C in the middle of ``add``.
         """
-        if state["buffer_size"] != self.buffer_size:
-            stored = self._like(state["buffer_size"])
-            stored._require_fitting(state)
-            stored._fill(state)
-            self._refill_from(stored)
-            self.beta, self.generator = stored.beta, stored.generator
-            return
         self._require_fitting(state)
         self.reset()
         try:
@@ -415,16 +400,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         super()._fill(state)
         self.beta = state["beta"]
         self.generator = generator_from(state["generator"])
-        options, stored = self.options.of_priorities, state["options of priorities"]
-        if options == stored:
-            self.sampler.restore(*checked_entries(state["priorities"], self.n_slots))
-        else:
-            differ = {name: v for name, v in stored.items() if options.get(name) != v}
-            warnings.warn(
-                "the stored priorities do not fit the options of the buffer, so all transitions "
-                f"get the initial priority; they were stored with {differ}",
-                stacklevel=4,
-            )
+        self.sampler.restore(*checked_entries(state["priorities"], self.n_slots))
         self._sync_every_slot()
 
 

@@ -127,7 +127,6 @@ class SlotReplayBuffer(ReplayBuffer):
         """Return everything that is stored: views of arrays, and values that JSON can hold."""
         state = {
             "fits": self._fits(),
-            "buffer_size": self.buffer_size,
             "pos": int(self.pos),
             "full": bool(self.full),
             "arrays": self._views(),
@@ -135,8 +134,9 @@ class SlotReplayBuffer(ReplayBuffer):
         return state if self.frames is None else {**state, "frames": self.frames.state_dict()}
 
     def _fits(self) -> dict[str, Any]:
-        """Return what two buffers must have in common to hold the same transitions."""
+        """Return what two buffers must have in common for a file of one to fill the other."""
         return {
+            "buffer_size": self.buffer_size,
             "observation_space": described(self.observation_space),
             "action_space": described(self.action_space),
             "n_envs": self.n_envs,
@@ -155,10 +155,10 @@ class SlotReplayBuffer(ReplayBuffer):
 
     def _require_fitting(self, state: Mapping[str, Any]) -> None:
         """Raise ValueError unless ``_fill`` can fill this buffer."""
-        for name, value in self._fits().items():
-            if state["fits"][name] != value:
-                stored = state["fits"][name]
-                raise ValueError(f"{name} must be that of the stored buffer, {stored}, got {value}")
+        stored, own = state["fits"], self._fits()
+        if names := [name for name in own if own[name] != stored.get(name)]:
+            differences = ", ".join(f"{name} {stored.get(name)}, got {own[name]}" for name in names)
+            raise ValueError(f"the buffer must be like the stored one, with {differences}")
         if not 0 <= state["pos"] < self.buffer_size:
             raise ValueError(f"pos must lie in [0, {self.buffer_size}), got {state['pos']}")
 

@@ -244,14 +244,6 @@ def test_resumed_run_does_not_join_two_episodes(tmp_path):
     assert not batch.dones.any()
 
 
-def test_checkpoint_continues_with_another_size(tmp_path):
-    save_checkpoint(make(kind=PERDQN).learn(60), tmp_path / "checkpoint")
-
-    smaller = load_checkpoint(tmp_path / "checkpoint", Corridor(), "cpu", buffer_size=40)
-
-    assert smaller.learn(30, reset_num_timesteps=False).replay_buffer.full
-
-
 def test_model_that_was_saved_without_an_environment(tmp_path):
     make(kind=PERDQN).learn(60).save(tmp_path / "model")
     save_checkpoint(PERDQN.load(tmp_path / "model", device="cpu"), tmp_path / "checkpoint")

@@ -1,5 +1,6 @@
 """What must always hold of a buffer, and whether two buffers are the same."""
 
+import copy
 import math
 from itertools import pairwise
 
@@ -105,8 +106,12 @@ def arrays_of(state):
 
 
 def saved_and_loaded(buffer, path):
-    """Return a buffer like another one, filled from its file."""
+    """Return a copy of a buffer, emptied and filled from the buffer's file."""
     save_buffer(buffer, path)
-    loaded = buffer._like(buffer.buffer_size)
+    loaded = copy.deepcopy(buffer)
+    if getattr(buffer, "env", None) is not None:  # of hindsight replay, which is not copied
+        loaded.set_env(buffer.env)
+    loaded.reset()
+    loaded.sampler.flags[:] = 0  # a new buffer knows of no TD errors that are stale
     load_buffer(path, loaded)
     return loaded
