@@ -16,8 +16,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from benchmarks import tables
+from benchmarks.pack import read_packed
 from sb3_per.compare.report import as_text, markdown, table_of_runs
-from sb3_per.compare.results import Results, read
+from sb3_per.compare.results import Results
 from sb3_per.compare.statistics import LEAST_RUNS, Estimate, interquartile_mean, interval
 
 PUBLISHED = Path(__file__).with_suffix(".csv")
@@ -34,7 +35,7 @@ LEAST_P = 0.55
 
 def main(path: str) -> None:
     """Print a table of the games, their summary, P over no priorities, and what runs cost."""
-    results = read(Path(path))
+    results = read_packed(Path(path))
     games = games_of(results)
     finished = games[games[RAINBOW].notna()]
     print(tables.as_text(games.reset_index()))

@@ -17,6 +17,7 @@ from matplotlib.transforms import blended_transform_factory
 
 from benchmarks import atari_100k, verdicts
 from benchmarks.cliffwalk import report as cliffwalk
+from benchmarks.pack import PACKED, read_packed
 from benchmarks.speed import memory, ops
 from benchmarks.verdicts import RESULTS
 from sb3_per.compare.report import (
@@ -28,7 +29,7 @@ from sb3_per.compare.report import (
     save_figure,
     write_figure,
 )
-from sb3_per.compare.results import PACKED, Results, read
+from sb3_per.compare.results import Results
 
 PAGES, GUIDE = Path("docs/results"), Path("docs/pictures")
 # The suites, and the variants that their figures show; all, if none is named.
@@ -75,7 +76,7 @@ def main(*names: str) -> None:
     """Draw figures; all, if none is named."""
     for name, variants in SUITES.items():
         if not names or name in names:
-            results = read(RESULTS / f"{name}{PACKED}")
+            results = read_packed(RESULTS / f"{name}{PACKED}")
             titles = {
                 name: TITLES.get(name, name.rpartition("/")[2])
                 for name in results.suite.environments
@@ -147,7 +148,7 @@ def _draw_block(
 
 def draw_atari(file: Path) -> None:
     """Draw human-normalized scores of the games that have a run, next to the published ones."""
-    games = atari_100k.games_of(read(RESULTS / f"atari_100k{PACKED}"))
+    games = atari_100k.games_of(read_packed(RESULTS / f"atari_100k{PACKED}"))
     scores = games[[f"{atari_100k.RAINBOW}, score", "published, score"]].dropna()
     scores = scores.sort_values("published, score", ascending=False)
     with figure_style():
@@ -178,7 +179,7 @@ def _joined(panels: Sequence[tuple[str, str, str]]) -> Results:
     """Return the runs of panels as results of one suite; a panel's title is its environment."""
     environments, finished = {}, []
     for name, environment, title in panels:
-        results = read(RESULTS / f"{name}{PACKED}")
+        results = read_packed(RESULTS / f"{name}{PACKED}")
         environments[title] = results.suite.environments[environment]
         for run, result in results.finished:
             if run.environment == environment:

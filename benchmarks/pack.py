@@ -4,7 +4,7 @@ Pack the finished runs of a run folder into a file for ``benchmarks/results``, o
     python -m benchmarks.pack runs/classic benchmarks/results/classic.jsonl.gz
     python -m benchmarks.pack benchmarks/results/classic.jsonl.gz runs/classic
 
-``sb3-per compare run --out`` continues an unpacked suite with the runs that it lacks.
+``sb3-per compare report`` reads an unpacked suite, and ``run --out`` makes the runs that it lacks.
 """
 
 import gzip
@@ -13,8 +13,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from sb3_per.compare.results import PACKED, RESULT, SUITE, Results, read, run_folder, write_file
-from sb3_per.compare.suite import as_yaml
+from sb3_per.compare.results import RESULT, SUITE, Results, read, run_folder, write_file
+from sb3_per.compare.suite import Suite, as_yaml, runs_of
+
+PACKED = ".jsonl.gz"
 
 
 def pack(results: Results, path: Path) -> None:
@@ -36,12 +38,26 @@ def unpack(results: Results, folder: Path) -> None:
         place = run_folder(folder, run)
         place.mkdir(parents=True)
         write_file(place / RESULT, json.dumps({"settings": run.settings} | result).encode())
+    print(f"Next: sb3-per compare report {folder}")
+
+
+def read_packed(path: Path) -> Results:
+    """Read a file of ``pack``, or a run folder."""
+    if not path.name.endswith(PACKED):
+        return read(path)
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        header, *results = map(json.loads, file)
+    suite = Suite.model_validate(header["suite"])
+    runs = {(run.variant, run.environment, run.seed): run for run in runs_of(suite)}
+    keys = [(row["variant"], row["environment"], row["seed"]) for row in results]
+    finished = [(runs.pop(key), result) for key, result in zip(keys, results, strict=True)]
+    return Results(suite, finished, [*runs.values()])
 
 
 def main(source: str, target: str) -> None:
     """Pack a run folder, or unpack into a new one."""
     write = pack if target.endswith(PACKED) else unpack
-    write(read(Path(source)), Path(target))
+    write(read_packed(Path(source)), Path(target))
 
 
 if __name__ == "__main__":

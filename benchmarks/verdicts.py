@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from benchmarks.pack import PACKED, read_packed
 from sb3_per.compare.report import as_text, markdown, table_of_runs
-from sb3_per.compare.results import PACKED, Results, read
+from sb3_per.compare.results import Results
 from sb3_per.compare.statistics import Estimate, improvement
 
 ALL = "all"  # the name of all environments of a row together
@@ -88,7 +89,7 @@ class Chances(NamedTuple):
 def load(folder: Path, suite: str) -> Results:
     """Return the results of a suite: packed, or in a run folder."""
     packed = folder / f"{suite}{PACKED}"
-    return read(packed if packed.exists() else folder / suite)
+    return read_packed(packed if packed.exists() else folder / suite)
 
 
 def runs_of(folder: Path, suites: Sequence[str]) -> pd.DataFrame:

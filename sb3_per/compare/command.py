@@ -63,9 +63,7 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         help="its algorithms, such as dqn per_dqn per_dqn:paper; the first one is the baseline",
     )
-    length = run.add_mutually_exclusive_group()
-    length.add_argument("--steps", type=int, help=f"its steps, a multiple of 20 (default: {STEPS})")
-    length.add_argument("--cpu-budget", help="CPU time of its runs, such as 90s or 10m")
+    run.add_argument("--steps", type=int, help=f"its steps, a multiple of 20 (default: {STEPS})")
     run.add_argument("--seeds", type=int, help="number of seeds (default: the suite's, or 5)")
     run.add_argument("--jobs", type=int, help="runs at a time (default: 1; with Ray no limit)")
     run.add_argument("--out", type=Path, help="run folder (default: runs/NAME)")
@@ -79,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
     run.set_defaults(command=_run)
 
     report = commands.add_parser("report", help="write a table and learning curves")
-    report.add_argument("results", type=Path, help="run folder, or packed results (.jsonl.gz)")
+    report.add_argument("results", type=Path, help="run folder")
     report.add_argument("--out", type=Path, help="folder of the report (default: RESULTS/report)")
     report.add_argument(
         "--variants", nargs="+", default=(), help="variants in the figure (default: all)"
@@ -111,18 +109,16 @@ def _run(arguments: argparse.Namespace) -> None:
 
 def _suite(arguments: argparse.Namespace) -> Suite:
     if arguments.suite is not None:
-        for name in ("env", "algos", "steps", "cpu_budget"):
+        for name in ("env", "algos", "steps"):
             if getattr(arguments, name) is not None:
-                option = name.replace("_", "-")
-                raise ValueError(f"--{option} must not be given with a suite: change the suite")
+                raise ValueError(f"--{name} must not be given with a suite: change the suite")
         suite = load(arguments.suite)
         return suite.model_copy(update={"seeds": arguments.seeds}) if arguments.seeds else suite
     if not (arguments.env and arguments.algos):
         raise ValueError("name a suite, or --env and --algos")
-    seeds, budget = arguments.seeds or 5, arguments.cpu_budget
     algorithms = [name for text in arguments.algos for name in text.split(",") if name]
     steps = STEPS if arguments.steps is None else arguments.steps
-    suite = from_options(arguments.env, algorithms, steps, seeds, budget)
+    suite = from_options(arguments.env, algorithms, steps, arguments.seeds or 5)
     sys.stdout.write(f"{suite.about}\n")
     return suite
 
@@ -143,15 +139,13 @@ def _ray_options(arguments: argparse.Namespace) -> RayOptions | None:
 
 
 def _report(arguments: argparse.Namespace) -> None:
-    from sb3_per.compare.results import PACKED, read
+    from sb3_per.compare.results import read
 
     try:
         from sb3_per.compare import report  # it needs SciPy and Matplotlib, and `run` does not
     except ImportError as error:
         raise ValueError(f"report needs the package {error.name}: {install('plots')}") from error
 
-    name = arguments.results.name
-    folder = Path("runs", name.removesuffix(PACKED)) if name.endswith(PACKED) else arguments.results
-    out = arguments.out or folder / "report"
+    out = arguments.out or arguments.results / "report"
     rows = report.write(read(arguments.results), out, arguments.variants, arguments.format)
     sys.stdout.write(f"{rows}\n\n{out / 'report.md'}\n")

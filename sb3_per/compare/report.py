@@ -65,7 +65,6 @@ _NOTES = f"""\
   from the seeds that both have. Intervals are not corrected for their number.
 - *equal time* assumes that all steps of a run take equally long.
 - *steps to threshold*: median, in which runs that miss the threshold are longer than the training.
-- With a budget, steps to the threshold are CPU seconds.
 - *steps/s*: training steps per CPU second, without evaluations; median.
 - Figure: interquartile means over the seeds, with 95 % intervals for up to {MOST_BANDS} variants;
   for fewer than {LEAST_RUNS} seeds, means, and single runs as thin lines. Dotted: the threshold,
@@ -165,8 +164,8 @@ def table_of_runs(results: Results) -> pd.DataFrame:
         scores = (returns - score.random) / (score.solved - score.random)
         same = run.environment, result["versions"].get("device")
         share = budgets.get(same, math.nan) / _training_seconds(run, result)
-        # The baseline's own runs differ from their mean, and a budget makes times equal already.
-        has_all = run.variant == results.suite.baseline or environment.budget is not None
+        # The baseline's own runs differ from their mean.
+        has_all = run.variant == results.suite.baseline
         in_time = slice(None) if has_all else steps <= share * steps[-1]
         reached = math.nan
         if environment.threshold is not None:
@@ -325,7 +324,7 @@ def _pace(
         reached = np.sort(chosen["steps_to_threshold"])
         # All runs have the same length, so this is the estimate of Kaplan and Meier (1958).
         median = reached[(len(reached) + 1) // 2 - 1]
-        beyond = f"> {environment.budget or environment.steps:,}"
+        beyond = f"> {environment.steps:,}"
         pace["reached"] = f"{np.isfinite(reached).sum()} of {len(reached)}"
         pace["steps to threshold"] = beyond if math.isinf(median) else f"{median:,.0f}"
     return pace
@@ -390,9 +389,7 @@ def write_figure(
                 draw_curves(panel, results, (variant, name), style, len(shown) <= MOST_BANDS)
             _dress(panel, title, suite.environments[name])
         add_legend(figure, panels[0])
-        has_budget = any(suite.environments[name].budget for name in titles)
-        label = "CPU seconds of training" if has_budget else "environment steps"
-        figure.supxlabel(label, fontsize="medium")
+        figure.supxlabel("environment steps", fontsize="medium")
         figure.supylabel("mean return", fontsize="medium")
         save_figure(figure, file)
 
@@ -469,6 +466,6 @@ def _dress(panel: Any, title: str, environment: Environment) -> None:
             panel.axhline(value, color=GREY, linewidth=0.8, linestyle=":", zorder=0)
     panel.set_ylim(limits)  # a threshold far away would press the curves flat
     panel.set_title(title, loc="left", fontweight="bold")
-    panel.set_xlim(0, environment.budget or environment.steps)
+    panel.set_xlim(0, environment.steps)
     panel.xaxis.set_major_formatter(EngFormatter(sep=""))
     panel.locator_params(nbins=4)  # more would touch each other

@@ -1,8 +1,7 @@
-"""Results: a JSON file in the folder of each run, or all runs of a suite in one compressed file."""
+"""Results: a JSON file in the folder of each run."""
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 from collections.abc import Mapping
@@ -16,7 +15,6 @@ from sb3_per.compare.suite import Run, Suite, gym_id, load, runs_of
 SUITE = "suite.yml"
 OUTPUT = "output.txt"
 RESULT = "result.json"
-PACKED = ".jsonl.gz"
 
 Result = dict[str, Any]
 
@@ -59,14 +57,8 @@ def read_result(folder: Path, run: Run) -> Result | None:
 
 
 def curve(run: Run, result: Result) -> tuple[Any, Any]:
-    """
-    Return steps (CPU seconds, if the run had a budget) and mean returns of the evaluations.
-
-    Both have shape (E,).
-    """
+    """Return steps and mean returns of the evaluations, both of shape (E,)."""
     steps, returns = np.array(result["steps"]), np.array(result["returns"]).mean(axis=1)
-    if budget := run.settings.get("budget"):
-        return np.linspace(0, budget, len(steps) + 1)[1:], returns
     is_within = steps <= run.settings["steps"]  # training ends after a whole rollout
     return steps[is_within], returns[is_within]
 
@@ -90,22 +82,10 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def read(path: Path) -> Results:
-    """Read a run folder, or a packed file of ``benchmarks/results``."""
-    if path.name.endswith(PACKED):
-        return _unpacked(path)
+    """Read a run folder."""
     if not (path / SUITE).is_file():
-        raise ValueError(f"report needs a run folder or packed results, got {path}")
+        raise ValueError(f"report needs a run folder, got {path}")
     suite = load(path / SUITE)
     found = [(run, read_result(path, run)) for run in runs_of(suite)]
     finished = [(run, result) for run, result in found if result is not None]
     return Results(suite, finished, [run for run, result in found if result is None])
-
-
-def _unpacked(path: Path) -> Results:
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        header, *results = map(json.loads, file)
-    suite = Suite.model_validate(header["suite"])
-    runs = {(run.variant, run.environment, run.seed): run for run in runs_of(suite)}
-    keys = [(row["variant"], row["environment"], row["seed"]) for row in results]
-    finished = [(runs.pop(key), result) for key, result in zip(keys, results, strict=True)]
-    return Results(suite, finished, [*runs.values()])

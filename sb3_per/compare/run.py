@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from filelock import FileLock, Timeout
-from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from tqdm import tqdm
 
 from sb3_per.compare.results import (
@@ -139,12 +138,8 @@ def _build(run: Run) -> None:
                 contextlib.closing(create(*args, **kwargs))
             )
             model, _ = manager.setup_experiment()
-    if "budget" in run.settings and not isinstance(model, OffPolicyAlgorithm):
-        # Others compute schedules from the argument of `learn`, which a callback cannot change.
-        kind = type(model).__name__
-        raise ValueError(f"a budget of CPU time needs an off-policy algorithm, got {kind}")
     starts, steps = getattr(model, "learning_starts", 0), run.settings["steps"]
-    if starts >= steps and "budget" not in run.settings:
+    if starts >= steps:
         raise ValueError(f"learning_starts must be below steps ({steps}), got {starts}")
 
 

@@ -14,7 +14,6 @@ import numpy as np
 import yaml
 from pydantic import (
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     PositiveInt,
@@ -34,18 +33,6 @@ EPSILON = tuple(f"exploration_{name}" for name in ("fraction", "initial_eps", "f
 EVALUATED = ("policy_kwargs", "replay_buffer_kwargs", "normalize", "monitor_kwargs")  # by RL-Zoo
 FLOAT_AS_TEXT = r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+"  # to PyYAML
 FolderName = Annotated[str, StringConstraints(pattern=r"^\w[\w.+-]*$")]
-
-
-def _as_seconds(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    found = re.fullmatch(r"(\d+)([smh])", value)
-    if found is None:
-        raise ValueError(f"a time must be like 90s, 10m or 2h, got {value!r}")
-    return int(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
-
-
-Seconds = Annotated[PositiveInt, BeforeValidator(_as_seconds)]
 
 
 class Section(BaseModel):
@@ -81,13 +68,11 @@ class Environment(Section):
     The settings that all variants share in one environment.
 
     ``rl_zoo_section`` fills in the hyperparameters of a section of ``rl_zoo_file``, a YAML file of
-    RL-Zoo or one of ours. With a ``budget``, a run ends after that CPU time instead of ``steps``;
-    it has as many evaluations, at equal times, and its schedules follow the time.
+    RL-Zoo or one of ours.
     """
 
     steps: PositiveInt  # of training, in a run
     evaluation: Evaluation
-    budget: Seconds | None = None  # CPU time of a run's training, without evaluations
     score: Score | None = None  # needed only if a suite has several environments
     threshold: float | None = None  # the report says when runs reach this return
     hyperparameters: dict[str, Any] = {}  # under RL-Zoo's names
@@ -171,7 +156,7 @@ class Suite(Section):
                 if "env_kwargs" in values:  # RL-Zoo does not pass them to the evaluations
                     raise ValueError("env_kwargs belong to the environment, not to hyperparameters")
                 every, n_envs = environment.evaluation.every, values.get("n_envs", 1)
-                if every % n_envs and environment.budget is None:
+                if every % n_envs:
                     raise ValueError(f"n_envs must divide evaluation.every ({every}), got {n_envs}")
         return self
 
@@ -224,8 +209,6 @@ def _settings(suite: Suite, name: str, environment: str, seed: int) -> dict[str,
         "hyperparameters": hyperparameters(shared, variant),
         "seed": seed,
     }
-    if shared.budget is not None:
-        settings["budget"] = shared.budget
     return dict(json.loads(json.dumps(settings, allow_nan=False)))  # as results are stored
 
 
@@ -299,9 +282,7 @@ def as_yaml(suite: Suite) -> str:
     return str(yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
 
 
-def from_options(
-    environment: str, algorithms: Sequence[str], steps: int, seeds: int, budget: str | None = None
-) -> Suite:
+def from_options(environment: str, algorithms: Sequence[str], steps: int, seeds: int) -> Suite:
     """
     Return a suite of algorithms in one environment; the first algorithm is the baseline.
 
@@ -312,7 +293,6 @@ def from_options(
 
     :param algorithms: RL-Zoo's names. ``per_dqn:paper`` takes the settings ``PAPER`` of
         ``sb3_per.options`` instead of the algorithm's defaults.
-    :param budget: CPU time of each run, such as 10m, instead of the steps.
     """
     if steps % N_EVALUATIONS:
         raise ValueError(f"--steps must be a multiple of {N_EVALUATIONS}, got {steps}")
@@ -339,7 +319,6 @@ def from_options(
                 f"{module}:{spec.id}" if module else spec.id: {
                     "steps": steps,
                     "evaluation": {"every": steps // N_EVALUATIONS, "episodes": 10},
-                    "budget": budget,
                     "threshold": spec.reward_threshold,
                     "hyperparameters": values,
                 }

@@ -34,9 +34,6 @@ PACKAGES = ["sb3-per", "stable-baselines3", "sb3-contrib", "rl-zoo3", "torch", "
 PACKAGES += ["gymnasium", "Box2D", "MinAtar", "minigrid", "mujoco", "ale-py"]
 
 
-ENDLESS = 10**12  # steps of a training that ends with its CPU time
-
-
 def train(run: Run, folder: Path, device: str) -> None:
     """
     Train a run and write its result, which exists only if the run has finished.
@@ -67,8 +64,7 @@ def _trained(run: Run, folder: Path, device: str) -> Result:
     model, _ = manager.setup_experiment()
     *of_user, of_zoo = manager.callbacks  # RL-Zoo appends its evaluation last
     n_evaluations = run.settings["steps"] // run.settings["evaluation"]["every"]
-    budget = run.settings.get("budget")
-    evaluation = _Timed(of_zoo) if budget is None else _Budget(of_zoo, budget, n_evaluations)
+    evaluation = _Timed(of_zoo)
     manager.callbacks = [*of_user, evaluation]
     start = _now()
     manager.learn(model)
@@ -115,9 +111,7 @@ def manager_of(run: Run, folder: Path, device: str) -> Any:
     gym.spec(environment)  # RL-Zoo's own error names neither what is missing nor why
     if settings["algorithm"] not in ALGOS:
         raise ValueError(f"algorithm must be one of {[*ALGOS]}, got {settings['algorithm']!r}")
-    has_budget = "budget" in settings
-    n_steps = ENDLESS if has_budget else settings["steps"]
-    values = settings["hyperparameters"] | {"n_timesteps": n_steps}
+    values = settings["hyperparameters"] | {"n_timesteps": settings["steps"]}
     config = place / "hyperparameters.yml"
     config.write_text(yaml.safe_dump({environment: values}), encoding="utf-8")
     manager = ExperimentManager(
@@ -126,7 +120,7 @@ def manager_of(run: Run, folder: Path, device: str) -> Any:
         settings["algorithm"],
         environment,
         str(folder / run.variant),
-        eval_freq=1 if has_budget else settings["evaluation"]["every"],
+        eval_freq=settings["evaluation"]["every"],
         n_eval_episodes=settings["evaluation"]["episodes"],
         env_kwargs=settings["env_kwargs"],
         seed=run.seed,
@@ -155,7 +149,6 @@ class _Timed(BaseCallback):
 
     def _on_training_start(self) -> None:
         self.evaluation.on_training_start(self.locals, self.globals)
-        self.start = time.process_time()
 
     def _on_step(self) -> bool:
         self.evaluation.update_locals(self.locals)
@@ -165,26 +158,6 @@ class _Timed(BaseCallback):
         goes_on = self.evaluation.on_step()
         self.spent += _now() - before
         return goes_on
-
-
-class _Budget(_Timed):
-    """
-    Ends a training after some CPU time, with evaluations after equal parts of it.
-
-    Schedules follow the time: the number of all steps is what the pace so far leads to.
-    """
-
-    def __init__(self, evaluation: EvalCallback, seconds: float, n_evaluations: int) -> None:
-        super().__init__(evaluation)
-        self.seconds, self.n_evaluations = seconds, n_evaluations
-
-    def _on_step(self) -> bool:
-        used = time.process_time() - self.start - self.spent[1]  # evaluations do not count
-        share = min(used / self.seconds, 1.0)
-        self.model._total_timesteps = round(self.num_timesteps / max(share, 1 / ENDLESS))
-        if share >= (self.evaluation.n_calls + 1) / self.n_evaluations:
-            super()._on_step()
-        return self.evaluation.n_calls < self.n_evaluations
 
 
 def _now() -> np.ndarray:

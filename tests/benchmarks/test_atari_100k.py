@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 
 from benchmarks import atari_100k
-from benchmarks.pack import pack
+from benchmarks.pack import pack, read_packed
 from sb3_per.compare.report import markdown
-from sb3_per.compare.results import Results, read
+from sb3_per.compare.results import Results
 from sb3_per.compare.suite import load, runs_of
 
 SUITE = load(atari_100k.PUBLISHED.parent / "suites" / "atari_100k.yml")
@@ -72,7 +72,7 @@ def test_better_counts_games_and_half_of_the_ties(gain, share):
 
 def test_games_of_the_page_are_those_of_the_results():
     root = atari_100k.PUBLISHED.parents[1]
-    made = read(root / "benchmarks" / "results" / "atari_100k.jsonl.gz")
+    made = read_packed(root / "benchmarks" / "results" / "atari_100k.jsonl.gz")
     page = (root / "docs" / "atari.md").read_text(encoding="utf-8")
     games = atari_100k.games_of(made)
     columns = ["random", atari_100k.RAINBOW, atari_100k.WITHOUT, "published", "human"]

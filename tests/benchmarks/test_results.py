@@ -10,9 +10,10 @@ import pytest
 
 from benchmarks import figures, pack, tables, verdicts
 from benchmarks.cliffwalk import report as cliffwalk
+from benchmarks.pack import PACKED, read_packed
 from benchmarks.speed import __main__ as speed
 from sb3_per.compare.report import table, table_of_runs
-from sb3_per.compare.results import PACKED, read, run_folder
+from sb3_per.compare.results import run_folder
 from sb3_per.compare.run import check
 from sb3_per.compare.suite import load, runs_of
 
@@ -54,7 +55,7 @@ def page(name):
 
 
 def results_of(name):
-    return read(RESULTS / f"{name}{PACKED}")
+    return read_packed(RESULTS / f"{name}{PACKED}")
 
 
 def rows_of(name):
@@ -214,7 +215,7 @@ def test_unpacked_suite_continues_where_it_ended(tmp_path):
     lost, *_ = folder.rglob("result.json")
     lost.unlink()
 
-    unpacked = read(folder)
+    unpacked = read_packed(folder)
     assert len(unpacked.missing) == 1
     assert run_folder(folder, unpacked.missing[0]) == lost.parent
     pack.main(str(folder), str(tmp_path / f"again{PACKED}"))

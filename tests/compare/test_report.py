@@ -2,23 +2,20 @@
 
 import itertools
 import re
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from small_suite import ENVIRONMENT, of_environment, suite, values
 
-from benchmarks.pack import pack
-from sb3_per.compare import command
+from benchmarks.pack import pack, read_packed
 from sb3_per.compare.report import (
     draw_curves,
     table,
     table_of_runs,
     write,
 )
-from sb3_per.compare.results import Results, read
+from sb3_per.compare.results import Results
 from sb3_per.compare.suite import runs_of
 
 
@@ -261,21 +258,15 @@ def test_figure_of_many_variants_as_pdf(tmp_path):
     assert (tmp_path / "curves.pdf").read_bytes().startswith(b"%PDF")
 
 
-def test_packed_results_are_read_as_a_run_folder_is(tmp_path, monkeypatch, capsys):
+def test_packed_results_are_read_as_a_run_folder_is(tmp_path):
     made = results(lambda _, __, seed: None if seed == 4 else [1.0 * seed, 2.0, 3.0])
-    file = tmp_path / "small.jsonl.gz"
-    pack(made, file)
+    pack(made, tmp_path / "small.jsonl.gz")
 
-    back = read(file)
+    back = read_packed(tmp_path / "small.jsonl.gz")
 
     assert back.suite == made.suite
     assert [run for run, _ in back.finished] == [run for run, _ in made.finished]
     assert back.missing == made.missing
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["sb3-per compare", "report", "small.jsonl.gz"])
-    command.main()
-    assert "8 of 10 runs are finished" in capsys.readouterr().out
-    assert Path("runs/small/report/report.md").exists()
 
 
 @pytest.mark.parametrize("share", np.linspace(0, 0.9, 10))

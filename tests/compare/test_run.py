@@ -11,13 +11,11 @@ import pytest
 from filelock import FileLock
 from interrupted import INTERRUPTIONS, check_interrupted_command
 from small_suite import ENVIRONMENT, LONG, of_environment, suite
-from stable_baselines3 import DQN
 from stable_baselines3.common.callbacks import BaseCallback
 
 from sb3_per import zoo
 from sb3_per.compare import command
-from sb3_per.compare.report import write
-from sb3_per.compare.results import OUTPUT, RESULT, curve, read, read_result, run_folder
+from sb3_per.compare.results import OUTPUT, RESULT, read, read_result, run_folder
 from sb3_per.compare.run import check, make_runs, run_locally
 from sb3_per.compare.suite import Suite, as_yaml, from_options, runs_of
 from sb3_per.compare.training import _trained, manager_of
@@ -213,10 +211,10 @@ def test_algorithms_can_be_compared_in_each_family(environment, package, tmp_pat
             "run --env A-v0 --algos dqn per_dqn dqn",
             "--algos must be different, got dqn per_dqn dqn",
         ),
-        ("report nothere", "report needs a run folder or packed results, got nothere"),
+        ("report nothere", "report needs a run folder, got nothere"),
         *[
             (f"run SUITE {option}", f"{option.split()[0]} must not be given with a suite")
-            for option in ("--env A-v0", "--algos dqn", "--steps 2000", "--cpu-budget 9s")
+            for option in ("--env A-v0", "--algos dqn", "--steps 2000")
         ],
         *[
             (f"run SUITE {option}", "--address, .* need --engine ray")
@@ -275,41 +273,6 @@ def test_new_writes_the_template(tmp_path, monkeypatch):
     assert file.read_text() == "precious"
 
 
-def test_budget_ends_runs_after_equal_cpu_time(tmp_path):
-    declared = of_environment(budget="3s")
-    hyperparameters = declared["environments"][ENVIRONMENT]["hyperparameters"]
-    hyperparameters |= {"exploration_fraction": 1.0, "learning_rate": "lin_0.001"}
-    declared["variants"]["slow"] = {"algorithm": "dqn", "overrides": {"gradient_steps": 8}}
-
-    assert make_runs(Suite.model_validate({**declared, "seeds": 1}), tmp_path, 1, "cpu") == []
-
-    finished = {run.variant: (run, result) for run, result in read(tmp_path).finished}
-    assert finished["slow"][1]["trained"] < finished["dqn"][1]["trained"]
-    for run, result in finished.values():
-        assert len(result["returns"]) == 3
-        assert 3 <= result["seconds"]["training_cpu"] < 4
-        assert curve(run, result)[0].tolist() == [1, 2, 3]
-        model = DQN.load(run_folder(tmp_path, run) / "sb3_per-BlindCliffwalk-v0.zip")
-        assert model._current_progress_remaining < 0.1
-    write(read(tmp_path), tmp_path / "report")
-
-
-def test_with_a_budget_warm_up_may_be_longer_than_steps():
-    declared = of_environment(budget="1h")
-    declared["environments"][ENVIRONMENT]["hyperparameters"]["learning_starts"] = 90
-
-    check(runs_of(Suite.model_validate(declared)))
-
-
-def test_budget_needs_schedules_that_can_follow_the_time():
-    declared = of_environment(budget="1h")
-    declared["environments"][ENVIRONMENT]["hyperparameters"] = {"policy": "MlpPolicy"}
-    declared["variants"]["ppo"] = {"algorithm": "ppo"}
-
-    with pytest.raises(ValueError, match="needs an off-policy algorithm, got PPO"):
-        check(runs_of(Suite.model_validate(declared)))
-
-
 class CountsRollouts(BaseCallback):
     """A callback of the user's, which ends the second of its trainings early."""
 
@@ -325,11 +288,11 @@ class CountsRollouts(BaseCallback):
         return CountsRollouts.n_trainings == 1 or self.n_calls < 40
 
 
-def test_callbacks_of_the_user_are_called_with_a_budget(tmp_path, monkeypatch):
+def test_callbacks_of_the_user_are_called(tmp_path, monkeypatch):
     # Both would hold for the whole process, in which other tests need denormal numbers.
     monkeypatch.setattr("torch.set_flush_denormal", lambda _: True)
     monkeypatch.setattr("torch.set_num_threads", lambda _: None)
-    declared = of_environment(budget="1s")
+    declared = of_environment()
     hyperparameters = declared["environments"][ENVIRONMENT]["hyperparameters"]
     hyperparameters["callback"] = f"{__name__}.CountsRollouts"
     run = runs_of(Suite.model_validate(declared))[0]

@@ -151,7 +151,6 @@ BOTH = {name: values()["environments"][ENVIRONMENT] for name in ("A-v0", "B-v0")
             of_environment(hyperparameters={"policy": "MlpPolicy", "n_envs": 4}),
             "n_envs must divide",
         ),
-        (of_environment(budget="10 minutes"), "a time must be like 90s, 10m or 2h"),
         (
             of_environment(hyperparameters={"policy": "MlpPolicy", "env_kwargs": {"n": 4}}),
             "env_kwargs belong to the environment",
@@ -161,19 +160,6 @@ BOTH = {name: values()["environments"][ENVIRONMENT] for name in ("A-v0", "B-v0")
 def test_wrong_suites_are_refused(wrong, message):
     with pytest.raises(ValidationError, match=message):
         Suite.model_validate(wrong)
-
-
-@pytest.mark.parametrize(("text", "seconds"), [("90s", 90), ("10m", 600), ("2h", 7200), (5, 5)])
-def test_budget_is_a_time(text, seconds):
-    (environment,) = Suite.model_validate(of_environment(budget=text)).environments.values()
-
-    assert environment.budget == seconds
-
-
-def test_with_a_budget_any_number_of_environments_fits():
-    declared = of_environment(budget="1h", hyperparameters={"n_envs": 7})
-
-    assert Suite.model_validate(declared).environments
 
 
 def test_from_options_takes_rl_zoos_settings_of_the_base():
