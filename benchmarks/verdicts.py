@@ -8,6 +8,7 @@ its picture, and the aims of PERDQN's suites are made from it.
     python -m benchmarks.verdicts runs              # from run folders of all suites
 """
 
+import math
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -18,8 +19,9 @@ import pandas as pd
 
 from benchmarks.pack import PACKED, read_packed
 from sb3_per.compare.report import as_text, markdown, table_of_runs
-from sb3_per.compare.results import Results
+from sb3_per.compare.results import Result, Results, curve
 from sb3_per.compare.statistics import Estimate, improvement
+from sb3_per.compare.suite import FINAL_EVALUATIONS, Run, Score
 
 ALL = "all"  # the name of all environments of a row together
 RESULTS = Path("benchmarks/results")
@@ -96,10 +98,45 @@ def runs_of(folder: Path, suites: Sequence[str]) -> pd.DataFrame:
     """Return the finished runs of some suites; an environment of each suite is one of its own."""
     frames = []
     for suite, _, part in (name.partition("/") for name in suites):
-        runs = table_of_runs(load(folder, suite)).replace({"variant": SAME})
+        results = load(folder, suite)
+        runs = table_of_runs(results)
+        runs["equal_time_score"] = equal_time_scores(results, runs)
+        runs = runs.replace({"variant": SAME})
         runs = runs[runs["environment"].str.contains(part)]
         frames.append(runs.assign(environment=f"{suite} " + runs["environment"]))
     return pd.concat(frames, ignore_index=True)
+
+
+def equal_time_scores(results: Results, runs: pd.DataFrame) -> list[float]:
+    """
+    Return the final score of each run from as much CPU time as the baseline's training takes.
+
+    NaN without an evaluation by then, or without a baseline on the same device. All steps of a run
+    are taken to be equally long.
+
+    :param runs: ``table_of_runs(results)``.
+    """
+    is_baseline = runs["variant"] == results.suite.baseline
+    seconds = pd.Series([_training_seconds(*pair) for pair in results.finished])
+    same = [runs["environment"], runs["device"]]
+    budgets = seconds.where(is_baseline).groupby(same, dropna=False).transform("mean")
+    # The baseline's own runs differ from their mean.
+    shares = (budgets / seconds).mask(is_baseline, 1.0)
+    scores = []
+    for (run, result), share in zip(results.finished, shares, strict=True):
+        steps, returns = curve(run, result)
+        in_time = returns[steps <= share * steps[-1]][-FINAL_EVALUATIONS:]
+        score = results.suite.environments[run.environment].score or Score(random=0, solved=1)
+        final = float(in_time.mean()) if len(in_time) else math.nan
+        # Rounded, so that equal returns are ties.
+        scores.append(round((final - score.random) / (score.solved - score.random), 9))
+    return scores
+
+
+def _training_seconds(run: Run, result: Result) -> float:
+    """Return the CPU time of a run's steps; a training may end after more, with a whole rollout."""
+    share = min(1.0, run.settings["steps"] / result["trained"])
+    return float(result["seconds"]["training_cpu"] * share)
 
 
 def compared(runs: pd.DataFrame, variant: str, over: str, has_times: bool = False) -> Chances:

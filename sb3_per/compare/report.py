@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
 from sb3_per.algorithms.metrics import LARGEST_SUPPORT_EDGE
-from sb3_per.compare.results import Result, Results, curve, write_file
+from sb3_per.compare.results import Results, curve, write_file
 from sb3_per.compare.statistics import (
     LEAST_RUNS,
     Estimate,
@@ -27,7 +27,7 @@ from sb3_per.compare.statistics import (
     improvement,
     pooled_mean,
 )
-from sb3_per.compare.suite import FINAL_EVALUATIONS, Environment, Run, Score, Suite, gym_id
+from sb3_per.compare.suite import FINAL_EVALUATIONS, Environment, Score, Suite, gym_id
 
 ALL = "all"  # the rows over all environments
 MEASURES = ("final", "area")
@@ -38,17 +38,16 @@ DASHES = ("-", "-", "--", "-.", ":")
 LARGEST_P, FEWEST_RUNS = 0.05, 3  # of the exact test
 TERMINAL_TABLES = (
     ("seeds", "final", "P final", "area", "P area"),
-    ("equal time", "reached", "steps to threshold", "steps/s", "CPU min"),
+    ("reached", "steps to threshold", "steps/s", "CPU min"),
 )
 MOST_BANDS = 3  # more cannot be told apart
 LABEL_WIDTH = 24  # characters of a terminal
 WIDTH = 5.4  # inches; 12-point text can still be read when a phone shrinks this to 340 pixels
 COLUMNS = ["environment", "variant", "seeds", "final", "final - base", "P final"]
-COLUMNS += ["area", "area - base", "P area", "equal time", "reached", "steps to threshold"]
-COLUMNS += ["steps/s", "CPU min"]
+COLUMNS += ["area", "area - base", "P area", "reached", "steps to threshold", "steps/s", "CPU min"]
 RUN_COLUMNS = ["variant", "environment", "seed", "final_return", "area_return", "final_score"]
-RUN_COLUMNS += ["area_score", "equal_time_return", "equal_time_score", "steps_to_threshold"]
-RUN_COLUMNS += ["steps_per_cpu_second", "cpu_seconds", "device", "support_edge"]
+RUN_COLUMNS += ["area_score", "steps_to_threshold", "steps_per_cpu_second", "cpu_seconds"]
+RUN_COLUMNS += ["device", "support_edge"]
 
 # Below the table, in a terminal, too.
 _LEGEND = f"""\
@@ -57,13 +56,11 @@ _LEGEND = f"""\
   returns, and over all environments of scores (0: random policy, 1: solved).
 - P: probability that a run is better than a run of the baseline, mean over the
   environments; ties count half.
-- equal time: final, from as much CPU time as the baseline's training takes.
 - Brackets: 95 % bootstrap intervals, from {LEAST_RUNS} seeds on; with five seeds and
   P near 0 or 1, they are too narrow."""
 _NOTES = f"""\
 - *reached*, *steps to threshold*, *steps/s*, *CPU min*: from all runs of a variant; other columns
   from the seeds that both have. Intervals are not corrected for their number.
-- *equal time* assumes that all steps of a run take equally long.
 - *steps to threshold*: median, in which runs that miss the threshold are longer than the training.
 - *steps/s*: training steps per CPU second, without evaluations; median.
 - Figure: interquartile means over the seeds, with 95 % intervals for up to {MOST_BANDS} variants;
@@ -144,7 +141,7 @@ def _for_terminal(rows: pd.DataFrame, columns: Sequence[str]) -> str:
     shown = shown[(shown[numbers] != "").any(axis="columns")].astype(dict.fromkeys(numbers, str))
     if shown.empty:
         return ""
-    shown.update(shown.filter([*MEASURES, "equal time"]).map(lambda text: text.partition(" ")[0]))
+    shown.update(shown.filter(MEASURES).map(lambda text: text.partition(" ")[0]))
     shown["variant"] = shown["variant"].map(lambda label: textwrap.wrap(label, LABEL_WIDTH))
     shown = shown.explode("variant")
     shown.loc[shown.index.duplicated(), [*numbers]] = ""
@@ -156,17 +153,12 @@ def _for_terminal(rows: pd.DataFrame, columns: Sequence[str]) -> str:
 def table_of_runs(results: Results) -> pd.DataFrame:
     """Return a row of numbers for each finished run."""
     rows = []
-    budgets = _baseline_seconds(results)
+    last = slice(-FINAL_EVALUATIONS, None)
     for run, result in results.finished:
         environment = results.suite.environments[run.environment]
         steps, returns = curve(run, result)
         score = environment.score or Score(random=0, solved=1)
         scores = (returns - score.random) / (score.solved - score.random)
-        same = run.environment, result["versions"].get("device")
-        share = budgets.get(same, math.nan) / _training_seconds(run, result)
-        # The baseline's own runs differ from their mean.
-        has_all = run.variant == results.suite.baseline
-        in_time = slice(None) if has_all else steps <= share * steps[-1]
         reached = math.nan
         if environment.threshold is not None:
             # Rounded, so that a mean of thresholds is one, however its episodes were added.
@@ -177,13 +169,11 @@ def table_of_runs(results: Results) -> pd.DataFrame:
                 "variant": run.variant,
                 "environment": run.environment,
                 "seed": run.seed,
-                "final_return": _final(returns),
+                "final_return": returns[last].mean(),
                 "area_return": returns.mean(),
                 # Rounded, so that equal returns are ties, whatever the order of their sum.
-                "final_score": round(_final(scores), 9),
+                "final_score": round(float(scores[last].mean()), 9),
                 "area_score": round(float(scores.mean()), 9),
-                "equal_time_return": _final(returns[in_time]),
-                "equal_time_score": round(_final(scores[in_time]), 9),
                 "steps_to_threshold": reached,
                 "steps_per_cpu_second": result["trained"] / result["seconds"]["training_cpu"],
                 "cpu_seconds": result["seconds"]["cpu"],
@@ -192,28 +182,6 @@ def table_of_runs(results: Results) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows, columns=RUN_COLUMNS)
-
-
-def _baseline_seconds(results: Results) -> dict[tuple[str, str | None], float]:
-    """Return the mean CPU time of the baseline's training in each environment, on each device."""
-    times: dict[tuple[str, str | None], list[float]] = {}
-    for run, result in results.finished:
-        if run.variant == results.suite.baseline:
-            same = run.environment, result["versions"].get("device")
-            times.setdefault(same, []).append(_training_seconds(run, result))
-    return {same: float(np.mean(seconds)) for same, seconds in times.items()}
-
-
-def _training_seconds(run: Run, result: Result) -> float:
-    """Return the CPU time of a run's steps; a training may end after more, with a whole rollout."""
-    share = min(1.0, run.settings["steps"] / result["trained"])
-    return float(result["seconds"]["training_cpu"] * share)
-
-
-def _final(values: Any) -> float:
-    """Return the mean of the last evaluations; NaN if there is none."""
-    last = values[-FINAL_EVALUATIONS:]
-    return float(last.mean()) if len(last) else math.nan
 
 
 def table(suite: Suite, runs: pd.DataFrame) -> pd.DataFrame:
@@ -241,7 +209,7 @@ def _rows(suite: Suite, runs: pd.DataFrame) -> list[dict[str, Any]]:
             said = _pair(suite, pair.variant, pair.over)
             row = {"environment": scope, "variant": f"{pair.label or name} ({said})", "pair": said}
             row |= _row(runs, environments, pair.variant, pair.over)
-            rows.append(row | dict.fromkeys([*MEASURES, "equal time"], ""))
+            rows.append(row | dict.fromkeys(MEASURES, ""))
     return rows
 
 
@@ -271,9 +239,6 @@ def _row(
             row[f"{measure} - base"] = as_text(difference(*values), digits)
             row[f"P {measure}"] = as_text(chance, 2)
             chances[measure] = chance
-    in_time = [part.loc[seeds, f"equal_time_{unit}"].to_numpy() for part in both[0]]
-    has_evaluations = all(np.isfinite(values).all() for values in in_time)
-    row["equal time"] = as_text(pooled_mean(in_time)) if has_evaluations else "none"
     if variant != over:
         row["verdict"] = _verdict(chances, len(seeds), len(environments))
     return row

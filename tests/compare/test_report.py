@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
-from small_suite import ENVIRONMENT, of_environment, suite, values
+from small_suite import ENVIRONMENT, of_environment, results, values
 
 from benchmarks.pack import pack, read_packed
 from sb3_per.compare.report import (
@@ -15,29 +15,6 @@ from sb3_per.compare.report import (
     table_of_runs,
     write,
 )
-from sb3_per.compare.results import Results
-from sb3_per.compare.suite import runs_of
-
-
-def result(returns):
-    """A result with three evaluations of two episodes, whose means are the returns."""
-    return {
-        "steps": [30, 60, 90],
-        "returns": [[value - 1, value + 1] for value in returns],
-        "trained": 90,
-        "greedy": True,
-        "seconds": {"wall": 3.0, "cpu": 2.0, "training_wall": 2.0, "training_cpu": 1.0},
-        "versions": {"torch": "2.0"},
-    }
-
-
-def results(returns, seeds=5, **changes):
-    """Return results of the small suite: ``returns(variant, environment, seed)`` of each run."""
-    declared = suite(seeds=seeds, **changes)
-    runs = runs_of(declared)
-    found = [(run, returns(run.variant, run.environment, run.seed)) for run in runs]
-    finished = [(run, result(returns)) for run, returns in found if returns is not None]
-    return Results(declared, finished, [run for run, returns in found if returns is None])
 
 
 def row(made, **key):
@@ -154,31 +131,6 @@ def test_only_common_seeds_are_compared():
     assert row(made, variant="PERDQN")["seeds"] == 4
     assert row(made, variant="PERDQN")["P final"] == "0.50"  # fewer than five: no interval
     assert row(made, variant="dqn")["seeds"] == 5
-
-
-def test_equal_time_is_the_return_at_the_baselines_cost(tmp_path):
-    made = results(lambda *_: [0.0, 3.0, 6.0], seeds=1)
-    made.finished[0][1]["seconds"]["training_cpu"] = 2.0
-    # Evaluations do not count: those of a better policy may be longer.
-    made.finished[1][1]["seconds"] |= {"cpu": 100.0, "training_cpu": 3.0}
-
-    runs = table_of_runs(made).set_index("variant")
-
-    assert runs["equal_time_return"].to_dict() == {"dqn": 3.0, "per": 1.5}
-    assert row(made, variant="PERDQN")["equal time"] == "1.50"
-    made.finished[1][1]["seconds"]["training_cpu"] = 100.0
-    assert row(made, variant="PERDQN")["equal time"] == "none"
-
-
-def test_equal_time_counts_the_declared_steps_on_equal_devices():
-    made = results(lambda *_: [0.0, 3.0, 6.0], seeds=1)
-    found = made.finished[1][1]
-    found["trained"] = 180  # a whole rollout
-    found["seconds"]["training_cpu"] = 2.0
-    assert row(made, variant="PERDQN")["equal time"] == "3.00"
-
-    found["versions"]["device"] = "cuda"
-    assert row(made, variant="PERDQN")["equal time"] == "none"
 
 
 def test_runs_of_different_versions_are_named(tmp_path):

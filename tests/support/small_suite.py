@@ -2,7 +2,8 @@
 
 import copy
 
-from sb3_per.compare.suite import Suite
+from sb3_per.compare.results import Results
+from sb3_per.compare.suite import Suite, runs_of
 
 # Minutes of training.
 LONG = {"steps": 900_000, "evaluation": {"every": 300_000, "episodes": 2}}
@@ -41,3 +42,24 @@ def of_environment(**changes):
     changed = values()
     changed["environments"][ENVIRONMENT].update(changes)
     return changed
+
+
+def result(returns):
+    """A result with three evaluations of two episodes, whose means are the returns."""
+    return {
+        "steps": [30, 60, 90],
+        "returns": [[value - 1, value + 1] for value in returns],
+        "trained": 90,
+        "greedy": True,
+        "seconds": {"wall": 3.0, "cpu": 2.0, "training_wall": 2.0, "training_cpu": 1.0},
+        "versions": {"torch": "2.0"},
+    }
+
+
+def results(returns, seeds=5, **changes):
+    """Return results of the small suite: ``returns(variant, environment, seed)`` of each run."""
+    declared = suite(seeds=seeds, **changes)
+    runs = runs_of(declared)
+    found = [(run, returns(run.variant, run.environment, run.seed)) for run in runs]
+    finished = [(run, result(returns)) for run, returns in found if returns is not None]
+    return Results(declared, finished, [run for run, returns in found if returns is None])
