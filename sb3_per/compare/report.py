@@ -31,20 +31,18 @@ from sb3_per.compare.suite import FINAL_EVALUATIONS, Environment, Score, Suite, 
 
 ALL = "all"  # the rows over all environments
 MEASURES = ("final", "area")
+MEDIANS = ("median final", "median area")
 # Colours that read on white and on black; text and the baseline are grey. Dashes help, too.
 GREY, BLUE, ORANGE, GREEN = "#808080", "#3b8eea", "#e07b2a", "#2ba37f"
 COLOURS = (GREY, BLUE, ORANGE, GREEN, "#a66de0", "#e0526f", "#b8960c", "#1aa3b8")
 DASHES = ("-", "-", "--", "-.", ":")
-LARGEST_P, FEWEST_RUNS = 0.05, 3  # of the exact test
-TERMINAL_TABLES = (
-    ("seeds", "final", "P final", "area", "P area"),
-    ("reached", "steps to threshold", "steps/s", "CPU min"),
-)
+TERMINAL_COLUMNS = ["seeds", "median final", "P final", "median area", "P area", "reached"]
+TERMINAL_COLUMNS += ["steps to threshold", "steps/s", "CPU min"]
 MOST_BANDS = 3  # more cannot be told apart
-LABEL_WIDTH = 24  # characters of a terminal
 WIDTH = 5.4  # inches; 12-point text can still be read when a phone shrinks this to 340 pixels
-COLUMNS = ["environment", "variant", "seeds", "final", "final - base", "P final"]
-COLUMNS += ["area", "area - base", "P area", "reached", "steps to threshold", "steps/s", "CPU min"]
+COLUMNS = ["environment", "variant", "seeds", "final", "final - base", "median final", "P final"]
+COLUMNS += ["area", "area - base", "median area", "P area", "reached", "steps to threshold"]
+COLUMNS += ["steps/s", "CPU min"]
 RUN_COLUMNS = ["variant", "environment", "seed", "final_return", "area_return", "final_score"]
 RUN_COLUMNS += ["area_score", "steps_to_threshold", "steps_per_cpu_second", "cpu_seconds"]
 RUN_COLUMNS += ["device", "support_edge"]
@@ -52,13 +50,14 @@ RUN_COLUMNS += ["device", "support_edge"]
 # Below the table, in a terminal, too.
 _LEGEND = f"""\
 - final: mean of the last {FINAL_EVALUATIONS} evaluations. area: mean of all, so it is larger
-  if a run learns faster. Both are interquartile means over the seeds: of
-  returns, and over all environments of scores (0: random policy, 1: solved).
+  if a run learns faster. Medians are over the seeds: of returns, and over all
+  environments of scores (0: random policy, 1: solved).
 - P: probability that a run is better than a run of the baseline, mean over the
   environments; ties count half.
 - Brackets: 95 % bootstrap intervals, from {LEAST_RUNS} seeds on; with five seeds and
   P near 0 or 1, they are too narrow."""
 _NOTES = f"""\
+- *final*, *area*: interquartile means over the seeds.
 - *reached*, *steps to threshold*, *steps/s*, *CPU min*: from all runs of a variant; other columns
   from the seeds that both have. Intervals are not corrected for their number.
 - *steps to threshold*: median, in which runs that miss the threshold are longer than the training.
@@ -84,22 +83,44 @@ def write(results: Results, out: Path, variants: Sequence[str] = (), ending: str
     out.mkdir(parents=True, exist_ok=True)
     runs = table_of_runs(results)
     rows = _rows(suite, runs)
-    main = [row for row in rows if row["environment"] == rows[0]["environment"]]
-    said = [f"{row['pair']}: {row['verdict']}." for row in main if row["pair"]]
-    said += _narrow_supports(suite, runs) + _mixed_versions(results)
-    progress = _progress(results)
     write_figure(results, out / f"curves.{ending}", variants)
     write_file(out / "runs.csv", runs.to_csv(index=False).encode())
-    parts = [f"# {suite.name}", "\n".join(f"- {line}" for line in said), suite.about]
-    parts += [*progress, markdown(_frame(rows)), f"![Learning curves](curves.{ending})"]
-    thresholds = _thresholds(suite)
-    parts += [f"{_LEGEND}{thresholds}\n{_NOTES}", _made_with(results, runs)]
-    text = "\n\n".join(part for part in parts if part)
-    write_file(out / "report.md", f"{text}\n".encode())
-    said = [textwrap.fill(line, 80, subsequent_indent="  ") for line in said]
-    tables = [_for_terminal(_frame(main), columns) for columns in TERMINAL_TABLES]
-    legend = _LEGEND + (thresholds if "reached" in _frame(main) else "")
-    return "\n\n".join(["\n".join([*said, progress[0]]), *filter(None, tables), legend])
+    main = [row for row in rows if row["environment"] == rows[0]["environment"]]
+    findings = [f"{row['pair']}: {row['verdict']}." for row in main if row["pair"]]
+    findings += _narrow_supports(suite, runs)
+    findings.append(_progress(results))
+    page = _page(results, runs, findings, markdown(_frame(rows)), f"curves.{ending}")
+    write_file(out / "report.md", f"{page}\n".encode())
+    findings = [textwrap.fill(line, 80, subsequent_indent="  ") for line in findings]
+    table = _frame(main).set_axis([row["name"] for row in main]).filter(TERMINAL_COLUMNS)
+    # Pandas puts columns that do not fit below the others.
+    shown = table.to_string(line_width=80)
+    legend = _LEGEND + (_thresholds(suite) if "reached" in table else "")
+    return "\n\n".join(["\n".join(findings), shown, legend])
+
+
+def _page(
+    results: Results, runs: pd.DataFrame, findings: Sequence[str], table: str, figure: str
+) -> str:
+    """Return the text of ``report.md``."""
+    suite = results.suite
+    parts = [f"# {_title(suite)}", "\n".join(f"- {line}" for line in findings), suite.about]
+    if results.missing:
+        missing = "\n".join(f"- {run}" for run in results.missing)
+        parts.append(f"Failed or not yet made:\n\n{missing}")
+    parts += [table, f"![Learning curves]({figure})"]
+    parts += [f"{_LEGEND}{_thresholds(suite)}\n{_NOTES}", _made_with(results, runs)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _title(suite: Suite) -> str:
+    """Return who is compared where; several environments have the name of their suite."""
+    if len(suite.environments) > 1:
+        return suite.name
+    (environment,) = suite.environments
+    *labels, last = map(suite.label, suite.variants)
+    names = f"{', '.join(labels)} and {last}" if labels else last
+    return f"{names} on {gym_id(environment)}"
 
 
 def _thresholds(suite: Suite) -> str:
@@ -119,35 +140,6 @@ def _narrow_supports(suite: Suite, runs: pd.DataFrame) -> list[str]:
         f"{edge:.2f}). Choose v_min and v_max that fit."
         for (variant, environment), edge in edges[edges > LARGEST_SUPPORT_EDGE].items()
     ]
-
-
-def _mixed_versions(results: Results) -> list[str]:
-    """Warn of variants whose runs differ in the version of this library, and maybe in defaults."""
-    found: dict[str, set[str]] = {}
-    for run, result in results.finished:
-        version = result["versions"].get("sb3-per", "unknown")
-        found.setdefault(results.suite.label(run.variant), set()).add(version)
-    return [
-        f"{label}: runs of sb3-per {' and '.join(sorted(versions))}, whose defaults may differ."
-        for label, versions in found.items()
-        if len(versions) > 1
-    ]
-
-
-def _for_terminal(rows: pd.DataFrame, columns: Sequence[str]) -> str:
-    """Return a table of at most 80 columns, without the intervals of returns."""
-    shown = rows.filter(["variant", *columns])
-    numbers = shown.columns.drop("variant")
-    shown = shown[(shown[numbers] != "").any(axis="columns")].astype(dict.fromkeys(numbers, str))
-    if shown.empty:
-        return ""
-    shown.update(shown.filter(MEASURES).map(lambda text: text.partition(" ")[0]))
-    shown["variant"] = shown["variant"].map(lambda label: textwrap.wrap(label, LABEL_WIDTH))
-    shown = shown.explode("variant")
-    shown.loc[shown.index.duplicated(), [*numbers]] = ""
-    align = {"variant": f"{{:<{LABEL_WIDTH}}}".format}
-    text: str = shown.to_string(index=False, formatters=align)
-    return text
 
 
 def table_of_runs(results: Results) -> pd.DataFrame:
@@ -200,16 +192,18 @@ def _rows(suite: Suite, runs: pd.DataFrame) -> list[dict[str, Any]]:
     rows = []
     for scope, environments in scopes.items():
         for variant in suite.variants:
-            row: dict[str, Any] = {"environment": scope, "variant": suite.label(variant)}
+            label = suite.label(variant)
+            row: dict[str, Any] = {"environment": scope, "variant": label, "name": label}
             row["pair"] = "" if variant == suite.baseline else _pair(suite, variant, suite.baseline)
             row |= _row(runs, environments, variant, suite.baseline)
             row |= _pace(suite, runs, variant, environments)
             rows.append(row)
         for name, pair in suite.contrasts.items():
             said = _pair(suite, pair.variant, pair.over)
-            row = {"environment": scope, "variant": f"{pair.label or name} ({said})", "pair": said}
-            row |= _row(runs, environments, pair.variant, pair.over)
-            rows.append(row | dict.fromkeys(MEASURES, ""))
+            label = pair.label or name
+            row = {"environment": scope, "variant": f"{label} ({said})", "name": label}
+            row |= {"pair": said, **_row(runs, environments, pair.variant, pair.over)}
+            rows.append(row | dict.fromkeys([*MEASURES, *MEDIANS], ""))
     return rows
 
 
@@ -234,31 +228,23 @@ def _row(
             for column in (f"{measure}_{unit}", f"{measure}_score")
         )
         row[measure] = as_text(pooled_mean(values[0]))
+        row[f"median {measure}"] = _number(float(np.median(values[0])), digits)
         if variant != over:
             chance = improvement(*scores)
             row[f"{measure} - base"] = as_text(difference(*values), digits)
             row[f"P {measure}"] = as_text(chance, 2)
             chances[measure] = chance
     if variant != over:
-        row["verdict"] = _verdict(chances, len(seeds), len(environments))
+        row["verdict"] = _verdict(chances, len(seeds))
     return row
 
 
-def _verdict(chances: Mapping[str, Estimate], n_seeds: int, n_environments: int) -> str:
+def _verdict(chances: Mapping[str, Estimate], n_seeds: int) -> str:
     """Say by which measures one variant is better, if that can be told."""
-    if n_seeds >= LEAST_RUNS:
-        sides = [f"{_side(chance)} by {measure}" for measure, chance in chances.items()]
-        return f"{', '.join(sides)} ({n_seeds} seeds)"
-    # If all pairs are won: the share of all ways to deal the runs to the variants (exact test).
-    p = math.comb(2 * n_seeds, n_seeds) ** -n_environments
-    sides = [
-        f"{'better' if chance.value == 1 else 'worse'} in all pairs by {measure}"
-        for measure, chance in chances.items()
-        if chance.value in (0, 1)
-    ]
-    if n_seeds < FEWEST_RUNS or p > LARGEST_P or not sides:
+    if n_seeds < LEAST_RUNS:
         return _too_few(n_seeds)
-    return f"{', '.join(sides)} ({n_seeds} seeds, exact one-sided p = {p:.2g})"
+    sides = [f"{_side(chance)} by {measure}" for measure, chance in chances.items()]
+    return f"{', '.join(sides)} ({n_seeds} seeds)"
 
 
 def _too_few(n_seeds: int) -> str:
@@ -312,12 +298,9 @@ def markdown(rows: pd.DataFrame) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _progress(results: Results) -> list[str]:
+def _progress(results: Results) -> str:
     n_finished, n_missing = len(results.finished), len(results.missing)
-    parts = [f"{n_finished} of {n_finished + n_missing} runs are finished."]
-    if results.missing:
-        parts += ["Failed or not yet made:", "\n".join(f"- {run}" for run in results.missing)]
-    return parts
+    return f"{n_finished} of {n_finished + n_missing} runs are finished."
 
 
 def _made_with(results: Results, runs: pd.DataFrame) -> str:

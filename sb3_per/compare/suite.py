@@ -24,6 +24,7 @@ from stable_baselines3.common.preprocessing import is_image_space
 
 from sb3_per import options, zoo
 from sb3_per._utils import require_one_of
+from sb3_per.algorithms import ALGORITHMS
 
 FINAL_EVALUATIONS = 3  # the last ones, whose mean is a run's final return
 N_EVALUATIONS = 20  # of a run that the command line describes
@@ -255,22 +256,9 @@ def sections_of(file: str) -> dict[str, dict[str, Any]]:
     return sections
 
 
-class _UniqueKeyLoader(yaml.SafeLoader):  # type: ignore[misc]  # yaml has no types
-    """Refuse duplicate keys; PyYAML silently takes the last one."""
-
-    def compose_mapping_node(self, anchor: Any) -> Any:
-        node = super().compose_mapping_node(anchor)
-        keys = [key.value for key, _ in node.value if not key.tag.endswith(":merge")]
-        for key in keys:
-            if keys.count(key) > 1:
-                line = node.start_mark.line + 1
-                raise ValueError(f"duplicate key {key} in the mapping at line {line}")
-        return node
-
-
 def load(path: Path) -> Suite:
     """Read a suite from a YAML file; the file's name is the default of its name."""
-    values = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeyLoader)
+    values = yaml.safe_load(path.read_text(encoding="utf-8"))
     if isinstance(values, dict):
         values = {"name": path.stem, **values}
     return Suite.model_validate(values)
@@ -358,13 +346,17 @@ def _set_support(variants: Mapping[str, dict[str, Any]], environment: str) -> st
 def _variant(text: str) -> tuple[str, dict[str, Any]]:
     """Return the name and the settings of ``per_dqn`` or ``per_dqn:paper``."""
     algorithm, _, setting = text.partition(":")
+    ours = ALGORITHMS.get(algorithm)
+    label = ours.__name__ if ours else algorithm.upper()
     # The hyperparameters are DQN's, whose epsilon Rainbow's noisy layers replace.
     overrides: dict[str, Any] = dict.fromkeys(EPSILON) if algorithm == "rainbow" else {}
     if not setting:
-        return algorithm, {"algorithm": algorithm, "overrides": overrides}
+        return algorithm, {"algorithm": algorithm, "label": label, "overrides": overrides}
     require_one_of(f"the settings in {text!r}", setting.lower(), NAMED_SETTINGS)
     overrides["replay_buffer_kwargs"] = dict(getattr(options, setting.upper()))
-    return f"{algorithm}-{setting}", {"algorithm": algorithm, "label": text, "overrides": overrides}
+    label = f"{label}:{setting}"
+    name = f"{algorithm}-{setting}"
+    return name, {"algorithm": algorithm, "label": label, "overrides": overrides}
 
 
 def _policy_for(space: gym.Space[Any]) -> str:

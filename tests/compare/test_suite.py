@@ -105,15 +105,6 @@ def test_saved_suite_is_the_same_without_rl_zoo(tmp_path, monkeypatch):
     assert load(file) == before
 
 
-def test_duplicate_keys_are_refused(tmp_path):
-    file = tmp_path / "suite.yml"
-    variant = "  per: {algorithm: per_dqn}\n"
-    file.write_text(as_yaml(suite()).replace("variants:\n", f"variants:\n{variant * 2}"))
-
-    with pytest.raises(ValueError, match="duplicate key per in the mapping at line"):
-        load(file)
-
-
 @pytest.mark.parametrize("text", ["", "- dqn", "dqn"])
 def test_file_without_a_mapping_is_refused(text, tmp_path):
     (tmp_path / "suite.yml").write_text(text)
@@ -183,7 +174,7 @@ def test_from_options_takes_named_settings():
     assert {**shared, **dict.fromkeys(EPSILON)}.items() > rainbow.items()  # noise replaces it
     assert made.about.endswith("Rainbow's support is rainbow.yml's, from -10.0 to 110.0.")
     assert paper == shared | {"replay_buffer_kwargs": {**PAPER, "beta": [0.4, 1.0]}}
-    assert made.label("per_dqn-paper") == "per_dqn:paper"
+    assert [*map(made.label, made.variants)] == ["Rainbow", "PERDQN:paper"]
     with pytest.raises(ValueError, match=r"must be one of .*'paper'.* got 'papre'"):
         from_options("CartPole-v1", ["per_dqn:papre"], 1000, 1)
 
