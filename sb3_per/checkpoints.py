@@ -186,6 +186,7 @@ class CheckpointCallback(callbacks.CheckpointCallback):
             self._save()
 
     def _save(self) -> None:
+        self.num_timesteps = self.model.num_timesteps  # an interrupted step may not have come here
         path = Path(self._checkpoint_path(extension="ckpt"))
         save_checkpoint(self.model, path)  # type: ignore[arg-type]  # it says what it needs
         self._is_due, self._n_saved = False, self.model.num_timesteps

@@ -47,9 +47,9 @@ def register() -> None:
 
     # RL-Zoo's other modules import this very dict, so they see the new keys.
     utils.ALGOS.update(ALGORITHMS)
-    for name, base in BASES.items():
+    for name in BASES:
         hyperparams_opt.HYPERPARAMS_SAMPLER[name] = sampler_of(name)  # type: ignore[assignment]  # mypy wants the names of its arguments
-        hyperparams_opt.HYPERPARAMS_CONVERTER[name] = converter_of(base)  # type: ignore[assignment]  # the same
+        hyperparams_opt.HYPERPARAMS_CONVERTER[name] = converter_of(name)  # type: ignore[assignment]  # the same
     for named in _NAMED:
         # The module in which RL-Zoo evaluates the text of an argument.
         setattr(exp_manager, named.__name__, named)
@@ -126,8 +126,7 @@ def sampler_of(algorithm: str) -> Sampler:
     RL-Zoo calls it with the trial, the numbers of actions and environments, and
     ``additional_args``, whose ``her_kwargs`` are the YAML file's ``replay_buffer_kwargs``. Options
     that it names keep their values. It returns the arguments of our algorithm: the trial's
-    parameters, converted by ``converter_of(base)``, with the action noise of TD3 and DDPG as an
-    object.
+    parameters, converted by ``converter_of``, with the action noise of TD3 and DDPG as an object.
 
     :param algorithm: One of ``ALGORITHMS``.
     """
@@ -135,16 +134,13 @@ def sampler_of(algorithm: str) -> Sampler:
 
     base = BASES[algorithm]
     sample_base = HYPERPARAMS_SAMPLER[_SEARCHED_AS.get(base, base)]
-    convert = converter_of(base)
+    convert = converter_of(algorithm)
 
     def sample(
         trial: optuna.Trial, n_actions: int, n_envs: int, additional_args: dict[str, Any]
     ) -> dict[str, Any]:
         searched: Any = _WithoutTau(trial) if base == "crossq" else trial
         of_base = sample_base(searched, n_actions, n_envs, additional_args)
-        if algorithm == "rainbow":
-            trial.suggest_categorical("noisy", [False, True])
-            trial.suggest_float("v_max", 1.0, 1000.0, log=True)
         _suggest_options(trial, algorithm, additional_args.get("her_kwargs", {}))
         sampled = convert(trial.params)
         # RL-Zoo makes noise from these two only when it reads a stored trial.
@@ -157,10 +153,11 @@ def sampler_of(algorithm: str) -> Sampler:
     return sample
 
 
-def converter_of(base: str) -> Converter:
+def converter_of(algorithm: str) -> Converter:
     """Return a function that makes arguments of our algorithm from the parameters of a trial."""
     from rl_zoo3.hyperparams_opt import HYPERPARAMS_CONVERTER
 
+    base = BASES[algorithm]
     convert_base = HYPERPARAMS_CONVERTER[_SEARCHED_AS.get(base, base)]
 
     def convert(sampled_params: dict[str, Any]) -> dict[str, Any]:
@@ -177,20 +174,14 @@ def converter_of(base: str) -> Converter:
             of_buffer["beta"] = [first, first + rise * (1 - first)]
         if others.get("noise_type", "") is None:  # else the noise of the YAML file would stay
             others |= {"noise_type": "normal", "noise_std": 0.0}
-        parts = _pop_parts(others) if "v_max" in others else {}
-        converted = convert_base(others)
-        converted["policy_kwargs"] = {**converted["policy_kwargs"], **parts}
-        return {**converted, "replay_buffer_kwargs": of_buffer}
+        converted = {**convert_base(others), "replay_buffer_kwargs": of_buffer}
+        # RL-Zoo would replace those of the section, with its network for images (its issue #431).
+        del converted["policy_kwargs"]
+        if algorithm == "rainbow":  # noise explores
+            del converted["exploration_fraction"], converted["exploration_final_eps"]
+        return converted
 
     return convert
-
-
-def _pop_parts(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Return Rainbow's ``policy_kwargs``, and take them out of the parameters of a trial."""
-    noisy, v_max = parameters.pop("noisy"), parameters.pop("v_max")
-    if noisy:  # its noise explores instead of epsilon
-        del parameters["exploration_fraction"], parameters["exploration_final_eps"]
-    return {"noisy": noisy, "v_min": -v_max, "v_max": v_max}
 
 
 def _suggest_options(trial: optuna.Trial, algorithm: str, fixed: dict[str, Any]) -> None:
