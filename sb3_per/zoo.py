@@ -99,7 +99,7 @@ def rl_zoo_file(algorithm: str) -> pathlib.Path:
 # Options of the buffer that are searched, the last two by RL-Zoo for hindsight replay. The options
 # that the YAML file fixes are stored with the trial as parameters with a single choice, since
 # RL-Zoo reads a trial without looking at the YAML file's own `replay_buffer_kwargs`.
-_SEARCHED = ("prioritization", "alpha", "eps", "uniform_share")
+_SEARCHED = ("alpha", "uniform_share")
 _SEARCHED_WITH_GOALS = ("n_sampled_goal", "goal_selection_strategy")
 _FIXED = "replay_buffer_kwargs."
 # RL-Zoo has no search for CrossQ, which has SAC's hyperparameters except tau.
@@ -185,28 +185,16 @@ def converter_of(algorithm: str) -> Converter:
 
 
 def _suggest_options(trial: optuna.Trial, algorithm: str, fixed: dict[str, Any]) -> None:
-    if BASES[algorithm] == "dqn":
-        trial.suggest_categorical("double_q", [False, True])
-    default = ALGORITHMS[algorithm].default_options["prioritization"]
-    prioritization = _suggest_prioritization(trial, default, fixed)
     if "alpha" not in fixed:
         trial.suggest_float("alpha", 0.0, 1.0)
     if "uniform_share" not in fixed:
         # A share above 0 needs replacement.
         shares = [0.0, 0.1, 0.5] if fixed.get("replacement", True) else [0.0]
         trial.suggest_categorical("uniform_share", shares)
-    if "beta" not in fixed and prioritization != "lap":  # which needs no weights
+    options = {**ALGORITHMS[algorithm].default_options, **fixed}
+    if "beta" not in fixed and options["prioritization"] != "lap":  # which needs no weights
         trial.suggest_float("beta_first", 0.0, 1.0)
         trial.suggest_float("beta_rise", 0.0, 1.0)  # the part of the way to 1
     for name, value in fixed.items():
         if name not in trial.params:
             trial.suggest_categorical(_FIXED + name, [json.dumps(value)])
-
-
-def _suggest_prioritization(trial: optuna.Trial, default: str, fixed: dict[str, Any]) -> str:
-    name: str = fixed.get("prioritization", default)
-    if "prioritization" not in fixed and name == "proportional":  # LAP has other options
-        name = trial.suggest_categorical("prioritization", ["proportional", "rank"])
-    if name == "proportional" and "eps" not in fixed:
-        trial.suggest_float("eps", 1e-6, 1e-1, log=True)
-    return name
