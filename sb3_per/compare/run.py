@@ -132,12 +132,9 @@ def _build(run: Run) -> None:
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         run_folder(Path(folder), run).mkdir(parents=True)
         manager = manager_of(run, Path(folder), "cpu")
-        create = manager.create_envs
-        with contextlib.ExitStack() as made:
-            manager.create_envs = lambda *args, **kwargs: made.enter_context(
-                contextlib.closing(create(*args, **kwargs))
-            )
-            model, _ = manager.setup_experiment()
+        model, _ = manager.setup_experiment()
+        for env in (model.env, manager.callbacks[-1].eval_env):
+            env.close()  # before the folder with their logs goes
     starts, steps = getattr(model, "learning_starts", 0), run.settings["steps"]
     if starts >= steps:
         raise ValueError(f"learning_starts must be below steps ({steps}), got {starts}")
