@@ -25,6 +25,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from sb3_per.algorithms import ALGORITHMS
 from sb3_per.checkpoints import CheckpointCallback, latest_checkpoint, load_checkpoint
+from sb3_per.zoo import refuse_number_as_text
 
 KEEP = 2  # checkpoints: each is as large as the buffer
 
@@ -83,7 +84,13 @@ class Experiment(ExperimentManager):
     def read_hyperparameters(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Read hyperparameters as RL-Zoo does, or those of the run to resume."""
         if self.checkpoint is None:
-            return super().read_hyperparameters()
+            used, saved = super().read_hyperparameters()
+            try:
+                for name, value in saved.items():
+                    refuse_number_as_text(name, value)
+            except ValueError as error:
+                raise SystemExit(f"{self.config}: {error}") from error
+            return used, saved
         file = Path(self.params_path, "config.yml")
         print(f"Hyperparameters of {file}")  # noqa: T201  # as RL-Zoo speaks
         found = dict(yaml.unsafe_load(file.read_text(encoding="utf-8")))

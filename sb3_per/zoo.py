@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib.util
 import json
 import pathlib
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
+import numpy as np
 
 from sb3_per._utils import install
 from sb3_per.algorithms import ALGORITHMS
@@ -25,6 +27,7 @@ Converter = Callable[[dict[str, Any]], dict[str, Any]]
 # RL-Zoo's names of the algorithms that ours are based on.
 BASES = {name: name.removeprefix("per_") for name in ALGORITHMS} | {"rainbow": "dqn"}
 MINATAR_GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
+FLOAT_AS_TEXT = r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+"  # to PyYAML
 # Classes whose names YAML files use.
 _NAMED = (
     PrioritizedReplayBuffer,
@@ -94,6 +97,13 @@ def rl_zoo_file(algorithm: str) -> pathlib.Path:
     inside = pathlib.Path(spec.origin).parent / "hyperparams"
     folder = inside if inside.is_dir() else inside.parents[1] / "hyperparams"
     return folder / f"{algorithm}.yml"
+
+
+def refuse_number_as_text(name: str, value: Any) -> None:
+    """Raise ValueError for text that was meant as a number: YAML wants 1.0e-3, not 1e-3."""
+    if isinstance(value, str) and re.fullmatch(FLOAT_AS_TEXT, value):
+        number = np.format_float_positional(float(value), trim="-")
+        raise ValueError(f"{name}: {value} is text in YAML, write {number}")
 
 
 # Options of the buffer that are searched, the last two by RL-Zoo for hindsight replay. The options

@@ -274,6 +274,16 @@ def test_run_without_a_checkpoint_is_not_resumed(tmp_path, monkeypatch, run_here
 
 
 @pytest.mark.filterwarnings("ignore")  # RL-Zoo's own
+def test_number_that_yaml_reads_as_text_is_named(tmp_path, monkeypatch, run_here):
+    monkeypatch.chdir(tmp_path)
+    section = "{policy: MlpPolicy, n_timesteps: 20, learning_rate: 1e-3}"
+    Path("mine.yml").write_text(f"CartPole-v1: {section}")
+
+    with pytest.raises(SystemExit, match=r"^mine.yml: learning_rate: 1e-3 is text.*write 0\.001"):
+        run_here("train", *TRAINED, "-conf", "mine.yml")
+
+
+@pytest.mark.filterwarnings("ignore")  # RL-Zoo's own
 def test_algorithms_of_rl_zoo_are_trained_by_its_own_manager(tmp_path, monkeypatch, run_here):
     monkeypatch.chdir(tmp_path)
     run = ("train", "--algo", "dqn", "--env", "CartPole-v1", "--eval-freq", -1, "--save-freq", 10)

@@ -34,6 +34,10 @@ def main() -> None:
             place = ".".join(map(str, found["loc"]))  # empty for a rule of the whole suite
             lines.append(f"{place}: {found['msg']}" if place else found["msg"].removeprefix(PREFIX))
         raise SystemExit("\n".join(["sb3-per compare: the suite is not valid", *lines])) from error
+    except gym.error.UnregisteredEnv as error:
+        name = arguments.env or "MyEnv-v0"  # or in a suite
+        hint = f"if a module of yours registers it, write my_module:{name}"
+        raise SystemExit(f"sb3-per compare: {error} ({hint})") from error
     except (ValueError, OSError, ImportError, yaml.YAMLError, gym.error.Error) as error:
         raise SystemExit(f"sb3-per compare: {error}") from error
     except KeyboardInterrupt:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -87,7 +88,7 @@ def write(results: Results, out: Path, variants: Sequence[str] = (), ending: str
     write_file(out / "runs.csv", runs.to_csv(index=False).encode())
     main = [row for row in rows if row["environment"] == rows[0]["environment"]]
     findings = [f"{row['pair']}: {row['verdict']}." for row in main if row["pair"]]
-    findings += _narrow_supports(suite, runs)
+    findings += _unfit_supports(results)
     findings.append(_progress(results))
     page = _page(results, runs, findings, markdown(_frame(rows)), f"curves.{ending}")
     write_file(out / "report.md", f"{page}\n".encode())
@@ -132,14 +133,30 @@ def _thresholds(suite: Suite) -> str:
     return f"\n{filled}" if listed else ""
 
 
-def _narrow_supports(suite: Suite, runs: pd.DataFrame) -> list[str]:
-    """Warn of Rainbow's supports that do not hold the returns."""
-    edges = runs.groupby(["variant", "environment"])["support_edge"].max()
-    return [
-        f"{suite.label(variant)}, {environment}: returns leave the support (train/support_edge is "
-        f"{edge:.2f}). Choose v_min and v_max that fit."
-        for (variant, environment), edge in edges[edges > LARGEST_SUPPORT_EDGE].items()
-    ]
+def _unfit_supports(results: Results) -> list[str]:
+    """Warn of Rainbow's supports that returns leave, or of which they use a small part."""
+    found = []
+    for environment, variant in itertools.product(
+        results.suite.environments, results.suite.variants
+    ):
+        pairs = [pair for pair in results.finished if pair[0].environment == environment]
+        rainbows = [result for run, result in pairs if run.variant == variant]
+        rainbows = [result for result in rainbows if result.get("support_edge") is not None]
+        if not rainbows:
+            continue
+        edge = max(result["support_edge"] for result in rainbows)
+        low, high = rainbows[0].get("support", (0.0, 0.0))
+        # Of all variants: those that learn nothing say little about the returns.
+        span = np.ptp(np.concatenate([curve(run, result)[1] for run, result in pairs]))
+        what = f"{results.suite.label(variant)}, {environment}: "
+        if edge > LARGEST_SUPPORT_EDGE:
+            what += f"returns leave the support (train/support_edge is {edge:.2f})"
+        elif 0 < span < (high - low) / 10:
+            what += f"all returns lie within a tenth of the support ({low:g} to {high:g})"
+        else:
+            continue
+        found.append(f"{what}. Choose v_min and v_max that fit.")
+    return found
 
 
 def table_of_runs(results: Results) -> pd.DataFrame:

@@ -16,6 +16,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import gymnasium as gym
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 
@@ -120,6 +121,8 @@ def check(runs: Sequence[Run]) -> None:
     for run in {(run.variant, run.environment): run for run in runs}.values():
         try:
             _build(run)
+        except gym.error.UnregisteredEnv:
+            raise  # the command says what to write
         except Exception as error:
             errors.append(f"{run.variant} in {run.environment}: {type(error).__name__}: {error}")
     if errors:

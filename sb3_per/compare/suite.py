@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import gymnasium as gym
-import numpy as np
 import yaml
 from pydantic import (
     BaseModel,
@@ -25,6 +24,7 @@ from stable_baselines3.common.preprocessing import is_image_space
 from sb3_per import options, zoo
 from sb3_per._utils import require_one_of
 from sb3_per.algorithms import ALGORITHMS
+from sb3_per.algorithms.networks import Parts
 
 FINAL_EVALUATIONS = 3  # the last ones, whose mean is a run's final return
 N_EVALUATIONS = 20  # of a run that the command line describes
@@ -32,7 +32,6 @@ N_EVALUATIONS = 20  # of a run that the command line describes
 NAMED_SETTINGS = ("paper", "rainbow", "half_uniform", "full_correction", "lap")
 EPSILON = tuple(f"exploration_{name}" for name in ("fraction", "initial_eps", "final_eps"))
 EVALUATED = ("policy_kwargs", "replay_buffer_kwargs", "normalize", "monitor_kwargs")  # by RL-Zoo
-FLOAT_AS_TEXT = r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+"  # to PyYAML
 FolderName = Annotated[str, StringConstraints(pattern=r"^\w[\w.+-]*$")]
 
 
@@ -151,7 +150,9 @@ class Suite(Section):
             for variant in self.variants.values():
                 values = hyperparameters(environment, variant)
                 for name, value in values.items():
-                    _check_number(name, value)
+                    zoo.refuse_number_as_text(name, value)
+                    if isinstance(value, float) and not math.isfinite(value):  # JSON has none
+                        raise ValueError(f"{name} must be finite, got {value}")
                 if "n_timesteps" in values:
                     raise ValueError("write steps of the environment, not n_timesteps")
                 if "env_kwargs" in values:  # RL-Zoo does not pass them to the evaluations
@@ -187,15 +188,6 @@ def runs_of(suite: Suite) -> list[Run]:
         for environment in suite.environments
         if seed - suite.first_seed < (variant.seeds or suite.seeds)
     ]
-
-
-def _check_number(name: str, value: Any) -> None:
-    """Raise ValueError for text that was meant as a number, and what results cannot store."""
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{name} must be finite, got {value}")
-    if isinstance(value, str) and re.fullmatch(FLOAT_AS_TEXT, value):
-        number = np.format_float_positional(float(value), trim="-")
-        raise ValueError(f"{name}: {value} is text in YAML, write {number}")
 
 
 def _settings(suite: Suite, name: str, environment: str, seed: int) -> dict[str, Any]:
@@ -333,11 +325,14 @@ def _shared_values(env: gym.Env[Any, Any], algorithm: str) -> tuple[str, dict[st
 
 
 def _set_support(variants: Mapping[str, dict[str, Any]], environment: str) -> str:
-    """Give Rainbow the support of its own section, which the returns decide; say so."""
+    """Give Rainbow the support of its own section, which the returns decide; say what it is."""
     rainbows = [v["overrides"] for v in variants.values() if v["algorithm"] == "rainbow"]
     own = sections_of("rainbow").get(environment, {}).get("policy_kwargs", {})
-    if not rainbows or "v_min" not in own:
+    if not rainbows:
         return ""
+    if "v_min" not in own:
+        limits = f"from {Parts.v_min} to {Parts.v_max}"
+        return f"; Rainbow's support is its default, {limits}: if returns differ, write a suite"
     for overrides in rainbows:
         overrides["policy_kwargs"] = {name: own[name] for name in ("v_min", "v_max")}
     return f"; Rainbow's support is rainbow.yml's, from {own['v_min']} to {own['v_max']}"

@@ -79,6 +79,7 @@ def _trained(run: Run, folder: Path, device: str) -> Result:
     with np.load(Path(manager.save_path, "evaluations.npz")) as file:
         steps, returns = file["timesteps"].tolist(), file["results"].tolist()
     edge = float(getattr(model, "_support_edge", math.nan))  # Rainbow's
+    parts = None if math.isnan(edge) else model.q_net.parts
     is_on_gpu = model.device.type == "cuda"
     device = th.cuda.get_device_name(model.device) if is_on_gpu else str(model.device)
     return {
@@ -92,7 +93,8 @@ def _trained(run: Run, folder: Path, device: str) -> Result:
             "training_wall": wall - evaluation.spent[0],
             "training_cpu": cpu - evaluation.spent[1],
         },
-        "support_edge": None if math.isnan(edge) else edge,
+        "support_edge": None if parts is None else edge,
+        "support": None if parts is None else [parts.v_min, parts.v_max],
         "versions": _versions() | {"device": device, "platform": platform.platform()},
     }
 

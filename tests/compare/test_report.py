@@ -144,6 +144,20 @@ def test_support_that_returns_leave_is_named(tmp_path):
     assert said.count("leave the support") == 1
 
 
+@pytest.mark.parametrize(
+    ("best", "is_named"), [(1.9, True), (2.1, False), (0.0, False)], ids=["tenth", "more", "none"]
+)
+def test_support_that_is_far_too_wide_is_named(best, is_named, tmp_path):
+    """Returns of all variants count; without different ones, nothing is known."""
+    made = results(lambda name, *_: [0.0, 0.0, best * (name == "dqn")])
+    made.finished[1][1].update(support_edge=0.0, support=[-10.0, 10.0])
+
+    said = " ".join(write(made, tmp_path).split())
+
+    warning = f"PERDQN, {ENVIRONMENT}: all returns lie within a tenth of the support (-10 to 10)"
+    assert (warning in said) == is_named
+
+
 def test_report_names_missing_runs(tmp_path):
     made = results(lambda variant, _, seed: None if seed == 1 else [1.0] * 3, seeds=2)
 

@@ -190,9 +190,11 @@ def test_algorithms_can_be_compared_in_each_family(environment, package, tmp_pat
     made = Suite.model_validate({**made.model_dump(), "environments": {environment: shared}})
 
     assert make_runs(made, tmp_path, 1, "cpu") == []
-    edges = {run.variant: result["support_edge"] for run, result in read(tmp_path).finished}
-    assert edges["dqn"] is None
-    assert 0 <= edges["rainbow"] <= 1
+    found = {run.variant: result for run, result in read(tmp_path).finished}
+    assert found["dqn"]["support_edge"] is found["dqn"]["support"] is None
+    assert 0 <= found["rainbow"]["support_edge"] <= 1
+    low, high = found["rainbow"]["support"]
+    assert low < high
 
 
 @pytest.mark.parametrize(
@@ -207,7 +209,8 @@ def test_algorithms_can_be_compared_in_each_family(environment, package, tmp_pat
             "run --env CartPole-v1 --algos dqn --jobs 0",
             "--jobs must be a whole number of at least 1",
         ),
-        ("run --env NoSuch-v0 --algos dqn", "Environment `NoSuch` doesn't exist"),
+        ("run --env NoSuch-v0 --algos dqn", "Environment `NoSuch` doesn't .* my_module:NoSuch-v0"),
+        ("run UNKNOWN --out OUT", "Environment `NoSuch` doesn't exist.* my_module:MyEnv-v0"),
         ("run --env nothere:My-v0 --algos dqn", "No module named 'nothere'"),
         (
             "run --env A-v0 --algos dqn per_dqn dqn",
@@ -224,9 +227,13 @@ def test_algorithms_can_be_compared_in_each_family(environment, package, tmp_pat
         ],
     ],
 )
-def test_mistakes_on_the_command_line_in_plain_words(arguments, message, monkeypatch):
+def test_mistakes_on_the_command_line_in_plain_words(arguments, message, monkeypatch, tmp_path):
+    unknown = tmp_path / "unknown.yml"
+    unknown.write_text(command.TEMPLATE.read_text().replace("\n  CartPole-v1:", "\n  NoSuch-v0:"))
+    arguments = arguments.replace("SUITE", str(command.TEMPLATE)).replace("UNKNOWN", str(unknown))
+
     with pytest.raises(SystemExit, match=rf"^sb3-per compare: (.*\n)?{message}"):
-        main(monkeypatch, *arguments.replace("SUITE", str(command.TEMPLATE)).split())
+        main(monkeypatch, *arguments.replace("OUT", str(tmp_path / "runs")).split())
 
 
 def test_suite_that_is_not_valid_in_plain_words(tmp_path, monkeypatch):

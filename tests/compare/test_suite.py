@@ -202,6 +202,12 @@ def test_from_options_names_the_section_that_it_takes(environment, algorithms, s
     assert shared.hyperparameters.get("learning_starts", 0) <= 100
 
 
+def test_from_options_names_the_default_support():
+    made = from_options(ENVIRONMENT, ["dqn", "rainbow"], 100, 1)
+
+    assert "Rainbow's support is its default, from -10.0 to 10.0" in made.about
+
+
 def test_from_options_chooses_a_policy_without_rl_zoos_settings():
     made = from_options(ENVIRONMENT, ["dqn"], 100, 1)
 
