@@ -75,9 +75,8 @@ class Experiment(ExperimentManager):
         folder = newest_run(Path(self.log_path), self.env_name)
         self.checkpoint = folder and latest_checkpoint(folder)
         if self.checkpoint is None:
-            place = folder or f"a run of {self.env_name} in {self.log_path}"
-            hint = "start without --resume, with --save-freq"
-            raise SystemExit(f"there is no checkpoint in {place}: {hint}")
+            place = f"checkpoint in {folder}" if folder else f"run in {self.log_path}"
+            raise SystemExit(f"there is no {place}: start without --resume, with --save-freq")
         self.save_path, self.params_path = str(folder), f"{folder}/{self.env_name}"
         self.continue_training = True
 

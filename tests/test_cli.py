@@ -266,7 +266,7 @@ def test_run_without_a_checkpoint_is_not_resumed(tmp_path, monkeypatch, run_here
     monkeypatch.chdir(tmp_path)
     run = ("train", *TRAINED, "--eval-freq", -1, "-n", 20)
 
-    with pytest.raises(SystemExit, match="in a run of CartPole-v1 in logs/per_dqn/: start without"):
+    with pytest.raises(SystemExit, match="there is no run in logs/per_dqn/: start without"):
         run_here(*run, "--resume")
     run_here(*run)
     with pytest.raises(SystemExit, match=f"no checkpoint in {RUN}: .* with --save-freq"):

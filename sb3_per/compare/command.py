@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import yaml
@@ -36,8 +37,8 @@ def main() -> None:
         raise SystemExit("\n".join(["sb3-per compare: the suite is not valid", *lines])) from error
     except gym.error.UnregisteredEnv as error:
         name = arguments.env or "MyEnv-v0"  # or in a suite
-        hint = f"if a module of yours registers it, write my_module:{name}"
-        raise SystemExit(f"sb3-per compare: {error} ({hint})") from error
+        hint = f"If a module of yours registers it, write my_module:{name}"
+        raise SystemExit(f"sb3-per compare: {error} {hint}") from error
     except (ValueError, OSError, ImportError, yaml.YAMLError, gym.error.Error) as error:
         raise SystemExit(f"sb3-per compare: {error}") from error
     except KeyboardInterrupt:
@@ -50,11 +51,24 @@ def _parser() -> argparse.ArgumentParser:
         description="Train variants of algorithms on tasks and seeds, and report on the runs.",
     )
     commands = parser.add_subparsers(required=True, metavar="new | run | report")
-
     new = commands.add_parser("new", help="write a suite to start from, with comments")
     new.add_argument("file", type=Path, help="a new YAML file")
     new.set_defaults(command=_new)
+    _add_run(commands)
+    report = commands.add_parser("report", help="write a table and learning curves")
+    report.add_argument("results", type=Path, help="run folder")
+    report.add_argument("--out", type=Path, help="folder of the report (default: RESULTS/report)")
+    report.add_argument(
+        "--variants", nargs="+", default=(), help="variants in the figure (default: all)"
+    )
+    report.add_argument(
+        "--format", choices=("svg", "pdf", "png"), default="svg", help="of the figure"
+    )
+    report.set_defaults(command=_report)
+    return parser
 
+
+def _add_run(commands: Any) -> None:
     run = commands.add_parser(
         "run",
         help="make the runs of a suite that are not finished yet",
@@ -79,18 +93,6 @@ def _parser() -> argparse.ArgumentParser:
     ray.add_argument("--gpus-per-run", type=float, dest="gpus", help="default: 0")
     ray.add_argument("--retries", type=int, help="tries to make a lost run again (default: 3)")
     run.set_defaults(command=_run)
-
-    report = commands.add_parser("report", help="write a table and learning curves")
-    report.add_argument("results", type=Path, help="run folder")
-    report.add_argument("--out", type=Path, help="folder of the report (default: RESULTS/report)")
-    report.add_argument(
-        "--variants", nargs="+", default=(), help="variants in the figure (default: all)"
-    )
-    report.add_argument(
-        "--format", choices=("svg", "pdf", "png"), default="svg", help="of the figure"
-    )
-    report.set_defaults(command=_report)
-    return parser
 
 
 def _new(arguments: argparse.Namespace) -> None:

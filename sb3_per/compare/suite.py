@@ -285,10 +285,7 @@ def from_options(environment: str, algorithms: Sequence[str], steps: int, seeds:
     spec: Any = env.spec  # with the newest version, if the user has named none
     module = environment.rpartition(":")[0]
     about, values = _shared_values(env, variants[baseline]["algorithm"])
-    if values.get("learning_starts", 0) > steps // 10:
-        values["learning_starts"] = steps // 10
-        about += f"; learning starts after {steps // 10:,} steps"
-    about += _set_support(variants, spec.id)
+    about += _limit_warm_up(values, steps) + _set_support(variants, spec.id)
     return Suite.model_validate(
         {
             "name": "_".join([spec.id.replace("/", "-"), *variants]),
@@ -322,6 +319,14 @@ def _shared_values(env: gym.Env[Any, Any], algorithm: str) -> tuple[str, dict[st
             return f"the section {name} of {file}.yml", dict(sections[name])
     policy = _policy_for(env.observation_space)
     return f"SB3's defaults with {policy}, since no section of {base}.yml fits", {"policy": policy}
+
+
+def _limit_warm_up(values: dict[str, Any], steps: int) -> str:
+    """Let learning start after a tenth of the steps at the latest; say so."""
+    if values.get("learning_starts", 0) <= steps // 10:
+        return ""
+    values["learning_starts"] = steps // 10
+    return f"; learning starts after {steps // 10:,} steps"
 
 
 def _set_support(variants: Mapping[str, dict[str, Any]], environment: str) -> str:

@@ -78,10 +78,6 @@ def _trained(run: Run, folder: Path, device: str) -> Result:
     manager.save_trained_model(model)
     with np.load(Path(manager.save_path, "evaluations.npz")) as file:
         steps, returns = file["timesteps"].tolist(), file["results"].tolist()
-    edge = float(getattr(model, "_support_edge", math.nan))  # Rainbow's
-    parts = None if math.isnan(edge) else model.q_net.parts
-    is_on_gpu = model.device.type == "cuda"
-    device = th.cuda.get_device_name(model.device) if is_on_gpu else str(model.device)
     return {
         "steps": steps,
         "returns": returns,
@@ -93,10 +89,18 @@ def _trained(run: Run, folder: Path, device: str) -> Result:
             "training_wall": wall - evaluation.spent[0],
             "training_cpu": cpu - evaluation.spent[1],
         },
-        "support_edge": None if parts is None else edge,
-        "support": None if parts is None else [parts.v_min, parts.v_max],
-        "versions": _versions() | {"device": device, "platform": platform.platform()},
+        **_support(model),
+        "versions": _versions(model.device),
     }
+
+
+def _support(model: Any) -> Result:
+    """Return Rainbow's support, and the probability that targets give to its edges."""
+    edge = float(getattr(model, "_support_edge", math.nan))
+    if math.isnan(edge):  # another algorithm, or no distributions
+        return {"support": None, "support_edge": None}
+    parts = model.q_net.parts
+    return {"support": [parts.v_min, parts.v_max], "support_edge": edge}
 
 
 def manager_of(run: Run, folder: Path, device: str) -> Any:
@@ -167,8 +171,10 @@ def _now() -> np.ndarray:
     return np.array([time.perf_counter(), time.process_time()])
 
 
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+def _versions(device: th.device) -> dict[str, str]:
+    found = {"python": platform.python_version(), "platform": platform.platform()}
+    is_on_gpu = device.type == "cuda"
+    found["device"] = th.cuda.get_device_name(device) if is_on_gpu else str(device)
     for package in PACKAGES:
         with suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
