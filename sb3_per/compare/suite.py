@@ -267,9 +267,7 @@ def from_options(environment: str, algorithms: Sequence[str], steps: int, seeds:
     Return a suite of algorithms in one environment; the first algorithm is the baseline.
 
     All have the same hyperparameters, which ``about`` names: a section of RL-Zoo's file for the
-    first algorithm (or for the one that it extends) or of our files, else SB3's defaults. Learning
-    starts after a tenth of the steps at the latest. Rainbow's support is that of ``rainbow.yml``,
-    if it has the environment.
+    first algorithm (or for the one that it extends) or of our files, else SB3's defaults.
 
     :param algorithms: RL-Zoo's names. ``per_dqn:paper`` takes the settings ``PAPER`` of
         ``sb3_per.options`` instead of the algorithm's defaults.
