@@ -18,7 +18,6 @@ from matplotlib.transforms import blended_transform_factory
 from benchmarks import atari_100k, verdicts
 from benchmarks.cliffwalk import report as cliffwalk
 from benchmarks.pack import PACKED, read_packed
-from benchmarks.speed import memory, ops
 from benchmarks.verdicts import RESULTS
 from sb3_per.compare.report import (
     BLUE,
@@ -56,8 +55,6 @@ SUITES = {
 ROWS = {
     "cliffwalk": cliffwalk.draw,
     "cliffwalk_networks": cliffwalk.draw,
-    "speed_ops": ops.draw,
-    "speed_images": memory.draw,
 }
 # Plain names of environments whose settings say more than their id.
 TITLES = {

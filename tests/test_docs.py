@@ -131,7 +131,6 @@ QUOTED = {
     r"(\d[\d.]*) GB instead of 56": 3,
     r"(\d[\d.]*) times fewer updates with (?:networks|PERDQN)": 3,
     r"(\d[\d.]*) times fewer updates with tables": 2,
-    r"\b(\d+)(?: of SB3's own tests| pass and five fail| of the 341)": 3,
 }
 
 

@@ -25,13 +25,11 @@ def main(arguments: list[str] | None = None) -> None:
     sys.stdout.write(f"{as_text(rows)}\n")
     if asked.out:
         save(rows.to_dict("records"), asked.out)
-    if asked.figure:
-        (ops if asked.what == "ops" else memory).draw(rows, asked.figure)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.speed", description=__doc__)
-    commands = parser.add_subparsers(required=True, dest="what")
+    commands = parser.add_subparsers(required=True)
 
     ops = commands.add_parser("ops", help="time of sample, update and add, in microseconds")
     ops.add_argument("--capacities", type=int, nargs="*", default=CAPACITIES, help="stored floats")
@@ -68,9 +66,6 @@ def _parser() -> argparse.ArgumentParser:
     for command in (ops, train, steps, rainbow, slots, images):
         command.add_argument("--out", type=Path, help="write the results into this .jsonl.gz file")
         command.add_argument("--results", type=Path, help="print this file, and measure nothing")
-        command.set_defaults(figure=None)
-    for command in (ops, images):
-        command.add_argument("--figure", type=Path, help="file of a figure")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""The contestants: buffers and bare structures of ours, of SB3 and of other libraries."""
+"""The contestants: our buffers and SB3's."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
@@ -10,15 +10,13 @@ from stable_baselines3.common.buffers import ReplayBuffer
 
 from sb3_per import PERDQN
 from sb3_per.buffers.prioritized import PrioritizedReplayBuffer
-from sb3_per.prioritization.proportional import Proportional
-from sb3_per.prioritization.rank_based import RankBased
 
 ALPHA, BETA = 0.6, 0.4
 ACTIONS = spaces.Discrete(4)
 
 
 class Contestant(Protocol):
-    """A full buffer, or the bare structure that samples slots."""
+    """A full buffer."""
 
     def sample(self, batch_size: int) -> Any:
         """Sample a batch; return what ``update`` needs to know about it."""
@@ -74,28 +72,6 @@ class OfSB3:
         self.buffer.add(self._one, self._one, self._zero, self._zero, self._zero, self._infos)
 
 
-class Bare:
-    """One of our prioritizations, without the transitions."""
-
-    def __init__(self, kind: Callable[[int], Proportional | RankBased], capacity: int) -> None:
-        self._prioritization, self._capacity = kind(capacity), capacity
-        self._generator = np.random.default_rng(0)
-        self._prioritization.insert(np.arange(capacity))
-        self._next = 0
-
-    def sample(self, batch_size: int) -> Any:
-        tree, strata = self._prioritization.tree, np.arange(batch_size)
-        points = (strata + self._generator.random(batch_size)) * (tree.total / batch_size)
-        return self._prioritization.slots_at(tree.find(points))
-
-    def update(self, drawn: Any, td_errors: NDArray[np.float32]) -> None:
-        self._prioritization.update(drawn, td_errors.astype(np.float64))
-
-    def add(self) -> None:
-        self._prioritization.insert(np.array([self._next]))
-        self._next = (self._next + 1) % self._capacity
-
-
 def buffers(workload: Workload) -> Iterator[tuple[str, Callable[[], Contestant]]]:
     """Return whole buffers by name: SB3's first, and SB3's again, which shows the noise."""
     arguments = (workload.capacity, workload.observations, ACTIONS, "cpu")
@@ -119,9 +95,3 @@ def defaults_of_perdqn() -> dict[str, Any]:
     if options["td_error_clip"] == "loss":
         options["td_error_clip"] = PERDQN.huber_threshold
     return options
-
-
-def structures(workload: Workload) -> Iterator[tuple[str, Callable[[], Contestant]]]:
-    """Return bare structures by name."""
-    yield "sb3-per proportional, bare", lambda: Bare(Proportional, workload.capacity)
-    yield "sb3-per rank-based, bare", lambda: Bare(RankBased, workload.capacity)

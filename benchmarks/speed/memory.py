@@ -5,12 +5,9 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from stable_baselines3.common.buffers import ReplayBuffer
 from tqdm import tqdm
@@ -18,7 +15,6 @@ from tqdm import tqdm
 from benchmarks.speed.contestants import ACTIONS, OfSB3, flat, images
 from benchmarks.tables import Row
 from sb3_per import PrioritizedReplayBuffer
-from sb3_per.compare.report import BLUE, GREY, WIDTH, figure_style, save_figure
 
 BATCH = 32
 N_STACK = 4
@@ -166,21 +162,3 @@ BUFFERS: dict[str, tuple[Callable[[int], tuple[Any, Add]], int]] = {
     "sb3-per": (_of_sb3(PrioritizedReplayBuffer), 2 * N_STACK),
     "sb3-per, n_stack=4": (_of_sb3(PrioritizedReplayBuffer, n_stack=N_STACK), 1),
 }
-
-
-def draw(rows: pd.DataFrame, file: Path) -> None:
-    """Draw a bar for each buffer, from the smallest number of stored images."""
-    few = rows[rows["stored"] == rows["stored"].min()].iloc[::-1]
-    with figure_style():
-        figure = Figure((WIDTH, 0.75 * len(few) + 0.8), layout="constrained")
-        panel = figure.subplots()
-        colours = [BLUE if name.startswith("sb3-per") else GREY for name in few["buffer"]]
-        bars = panel.barh(few["buffer"], few["bytes a transition"] / 1e3, 0.4, color=colours)
-        panel.bar_label(bars, fmt="%.1f", padding=4)
-        for place, name in enumerate(few["buffer"]):
-            panel.text(0, place + 0.28, name, verticalalignment="bottom")
-        panel.set_yticks([])
-        panel.set_ylim(top=len(few) - 0.2)
-        panel.set_xlabel("GB for a million Atari transitions")
-        panel.margins(x=0.12)
-        save_figure(figure, file)

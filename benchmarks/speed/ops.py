@@ -9,31 +9,17 @@ contestant would decide what the caches hold.
 import time
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch as th
-from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
-from benchmarks.speed.contestants import Contestant, Workload, buffers, structures
+from benchmarks.speed.contestants import Contestant, Workload, buffers
 from benchmarks.speed.peers import LARGEST, peers
 from benchmarks.tables import Row, quartiles
-from sb3_per.compare.report import COLOURS, WIDTH, add_legend, figure_style, save_figure
 
 N_ADDS = 4  # DQN adds four transitions from update to update by default
-UNIFORM, TREES = "SB3 uniform", "torchrl's trees, bare"
-# The buffers in the figure.
-GREY, BLUE, ORANGE, GREEN, PURPLE, *_ = COLOURS
-DRAWN = {
-    UNIFORM: GREY,
-    "sb3-per proportional": BLUE,
-    "sb3-per rank-based": ORANGE,
-    "cpprb": GREEN,
-    "Tianshou": PURPLE,
-}
+UNIFORM = "SB3 uniform"
 
 
 def enter(workload: Workload, only: Sequence[str] = ()) -> dict[str, Contestant]:
@@ -42,8 +28,7 @@ def enter(workload: Workload, only: Sequence[str] = ()) -> dict[str, Contestant]
 
     :param only: Names of those to measure; empty for all.
     """
-    ours = {**dict(buffers(workload)), **dict(structures(workload))}
-    made = {name: make() for name, make in ours.items() if name in only or not only}
+    made = {name: make() for name, make in buffers(workload) if name in only or not only}
     if workload.capacity > LARGEST or workload.observations.dtype == np.uint8:
         return made  # others need minutes to be filled, or take no images as they are
     for name, make in peers(workload):
@@ -119,40 +104,9 @@ def _costs(name: str, arrays: dict[str, Any]) -> Row:
     if UNIFORM in arrays and name != UNIFORM:
         ratios = _step_times(arrays[name]) / _step_times(arrays[UNIFORM])
         costs |= quartiles("step / SB3", ratios)
-    if TREES in arrays and name.endswith("bare") and name != TREES:
-        costs["sample / torchrl"] = float(np.median(arrays[name][0] / arrays[TREES][0]))
-        costs["update / torchrl"] = float(np.median(arrays[name][1] / arrays[TREES][1]))
     return costs
 
 
 def _step_times(array: Any) -> Any:
     sample, update, add = array
     return sample + update + N_ADDS * add
-
-
-def draw(rows: pd.DataFrame, file: Path) -> None:
-    """Draw the whole buffers' time against stored transitions: a panel for each batch size."""
-    flat = rows[(rows["stored"] == "8 floats") & rows["name"].isin(DRAWN)]
-    batches = sorted(flat["batch"].unique())
-    with figure_style():
-        figure = Figure((WIDTH, 2.4 * len(batches) + 1.4), layout="constrained")
-        panels = figure.subplots(len(batches), sharex=True, squeeze=False).ravel()
-        for panel, batch in zip(panels, batches, strict=True):
-            for name, colour in DRAWN.items():
-                rows = flat[(flat["name"] == name) & (flat["batch"] == batch)]
-                rows = rows.sort_values("capacity")
-                panel.plot(rows["capacity"], rows["step"], label=name, color=colour, marker=".")
-                band = rows["capacity"], rows["step, low"], rows["step, high"]
-                panel.fill_between(*band, color=colour, alpha=0.2, linewidth=0)
-            panel.set_title(f"batches of {batch}", loc="left", fontweight="bold")
-            panel.set_xscale("log")
-            panel.set_yscale("log")
-            panel.xaxis.set_major_formatter(EngFormatter(sep=""))
-            panel.yaxis.set_major_locator(LogLocator(subs=(1, 3)))
-            panel.yaxis.set_major_formatter(EngFormatter(sep=""))
-            panel.yaxis.set_minor_formatter(NullFormatter())
-            panel.grid()
-        panels[-1].set_xlabel("stored transitions")
-        figure.supylabel("microseconds a step", fontsize="medium")
-        add_legend(figure, panels[0])
-        save_figure(figure, file)

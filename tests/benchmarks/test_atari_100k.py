@@ -88,9 +88,6 @@ def test_games_of_the_page_are_those_of_the_results():
     assert atari_100k.better(games) in page
     mean = finished[f"{atari_100k.RAINBOW}, score"].mean()
     assert f"mean is {mean:.2f} (published: 0.285)" in page
-    (cost,) = atari_100k.costs(made).to_dict("records")
-    assert f"{cost['steps/CPU s']:.0f} steps a CPU second" in page
-    assert f"{cost['CPU minutes']:.0f} CPU minutes" in page
 
 
 def test_report_of_some_games_is_printed(tmp_path, capsys):

@@ -241,22 +241,6 @@ def rows_of_speed(name):
     return pd.read_json(RESULTS / f"speed_{name}{PACKED}", lines=True)
 
 
-def test_times_of_bare_trees_are_those_of_the_page():
-    rows = rows_of_speed("ops")
-    rows = rows[(rows["capacity"] == 1_000_000) & (rows["stored"] == "8 floats")]
-    ours = rows[rows["name"] == "sb3-per proportional, bare"]
-    theirs = rows[rows["name"] == "torchrl's trees, bare"].set_index(["capacity", "batch"])
-
-    assert len(ours) == 3
-    for _, row in ours.iterrows():
-        other = theirs.loc[(row["capacity"], row["batch"])]
-        numbers = [row["sample"], other["sample"], row["sample / torchrl"]]
-        numbers += [row["update"], other["update"], row["update / torchrl"]]
-        formats = (".3g", ".3g", ".2f") * 2
-        listed = " | ".join(f"{x:{form}}" for x, form in zip(numbers, formats, strict=True))
-        assert f"| {row['capacity']:,} | {row['batch']} | {listed} |" in page("speed")
-
-
 def test_paces_of_training_are_those_of_the_page():
     rows = rows_of_speed("train")
     rows = rows[rows["name"].isin(["PERDQN", "PERDQN, the paper's settings"])]
@@ -278,14 +262,6 @@ def test_memory_is_that_of_the_page():
     ):
         for value in rows_of_speed(name)[column]:
             assert f"{value:{form}}" in page("speed")
-
-
-def test_control_in_numpy_is_that_of_the_page():
-    runs = pd.read_json(RESULTS / f"from_scratch{PACKED}", lines=True).query("step > 85000")
-    means = runs.groupby(["alpha", "beta", "seed"]).mean()
-    for column in ("predicted Q", "discounted return", "return"):
-        for _, seeds in means[column].groupby(["alpha", "beta"]):
-            assert ", ".join(f"{value:.0f}" for value in seeds) in page("classic")
 
 
 def test_every_figure_is_drawn_and_shown():
