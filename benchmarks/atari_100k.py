@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from benchmarks import tables
 from benchmarks.pack import read_packed
+from benchmarks.rows import as_text as as_table
 from sb3_per.compare.report import as_text, markdown, table_of_runs
 from sb3_per.compare.results import Results
 from sb3_per.compare.statistics import LEAST_RUNS, Estimate, interquartile_mean, interval
@@ -38,7 +38,7 @@ def main(path: str) -> None:
     results = read_packed(Path(path))
     games = games_of(results)
     finished = games[games[RAINBOW].notna()]
-    print(tables.as_text(games.reset_index()))
+    print(as_table(games.reset_index()))
     print(f"\nHuman-normalized scores, {len(finished)} of {len(games)} games:\n")
     print(markdown(summary(finished, episodes_of(results, [*finished.index]))))
     print(f"\nP(Rainbow better than without priorities), aim {LEAST_P}: {better(games)}\n")

@@ -56,11 +56,6 @@ ROWS = {
     "cliffwalk": cliffwalk.draw,
     "cliffwalk_networks": cliffwalk.draw,
 }
-# Plain names of environments whose settings say more than their id.
-TITLES = {
-    "FrozenLake-v1": "FrozenLake 8x8, no slipping",
-    "FrozenLake8x8-v1": "FrozenLake 8x8, slippery",
-}
 ALGORITHMS = {"PERDQN": BLUE, "Rainbow": ORANGE}  # of the picture of the verdicts
 # Suite, environment, title of each panel.
 RARE = (
@@ -74,10 +69,7 @@ def main(*names: str) -> None:
     for name, variants in SUITES.items():
         if not names or name in names:
             results = read_packed(RESULTS / f"{name}{PACKED}")
-            titles = {
-                name: TITLES.get(name, name.rpartition("/")[2])
-                for name in results.suite.environments
-            }
+            titles = {name: verdicts.plain(name) for name in results.suite.environments}
             write_figure(results, PAGES / f"{name}.svg", variants, titles)
     for name, draw in ROWS.items():
         if not names or name in names:
@@ -96,9 +88,8 @@ def draw_rare(file: Path) -> None:
 def draw_verdicts(file: Path) -> None:
     """Draw P over DQN by both measures: a block for each kind of task, a line for each task."""
     blocks: dict[str, dict[str, dict[str, verdicts.Chances]]] = {}
-    for row in verdicts.ROWS:
-        if row.base == "dqn":
-            blocks.setdefault(row.task, {})[row.algorithm] = dict(verdicts.chances(row))
+    for row in verdicts.GAINS:
+        blocks.setdefault(row.task, {})[row.algorithm] = dict(verdicts.chances(row))
     labels: dict[int, str] = {}
     top = 0
     with figure_style():
@@ -107,7 +98,7 @@ def draw_verdicts(file: Path) -> None:
         at_left = blended_transform_factory(figure.transFigure, panels["area"].transData)
         heading = {"transform": at_left, "va": "center", "weight": "bold", "in_layout": False}
         for title, chances in blocks.items():
-            names = [*next(iter(chances.values()))]
+            names = _tasks(chances)
             panels["area"].text(0.01, top, title, **heading)
             labels |= dict(enumerate(names, top + 1))
             for measure, panel in panels.items():
@@ -120,8 +111,8 @@ def draw_verdicts(file: Path) -> None:
             panel.set_yticks([*labels], labels.values())
             panel.tick_params(axis="y", length=0)
             panel.spines["left"].set_visible(False)
-        figure.set_size_inches(WIDTH, 0.24 * top + 1.2)
-        figure.supxlabel("P(better than DQN), from equal steps; grey: better", fontsize="medium")
+        figure.set_size_inches(WIDTH, 0.2 * top + 1.2)
+        figure.supxlabel("P(better than DQN after the same steps); grey: better", fontsize="medium")
         figure.legend(handles=_handles(), loc="outside upper center", ncols=3)
         save_figure(figure, file)
 
@@ -130,17 +121,21 @@ def _draw_block(
     panel: Any, chances: dict[str, dict[str, verdicts.Chances]], measure: str, top: int
 ) -> None:
     """Draw a point and an interval for each task; a point without an interval is hollow."""
-    names = [*next(iter(chances.values()))]
+    names = _tasks(chances)
     panel.fill_between((0.5, 1), top - 0.5, top + len(names) - 0.5, color=GREY, alpha=0.2, lw=0)
     for i, (algorithm, found) in enumerate(chances.items()):
         colour, shift = ALGORITHMS[algorithm], 0.28 * (i - (len(chances) - 1) / 2)
-        for name, chance in found.items():
-            value, low, high = getattr(chance, measure)
-            style = {"marker": "D", "markersize": 8} if name == verdicts.ALL else {"marker": "o"}
+        for name in names:
+            value, low, high = getattr(found[name], measure)
             fill = "none" if math.isnan(low) else colour
             at = top + names.index(name) + shift
             panel.hlines(at, low, high, colour, linewidth=2)
-            panel.plot(value, at, color=colour, markerfacecolor=fill, clip_on=False, **style)
+            panel.plot(value, at, color=colour, marker="o", markerfacecolor=fill, clip_on=False)
+
+
+def _tasks(chances: dict[str, dict[str, verdicts.Chances]]) -> list[str]:
+    """Return the tasks of a block; P over all of them stands in the table."""
+    return [name for name in next(iter(chances.values())) if name != verdicts.ALL]
 
 
 def draw_atari(file: Path) -> None:
@@ -168,7 +163,7 @@ def _handles() -> list[Line2D]:
     marks: dict[str, dict[str, Any]] = {
         name: {"color": colour, "linewidth": 2} for name, colour in ALGORITHMS.items()
     }
-    marks["three seeds"] = {"color": GREY, "markerfacecolor": "none", "linewidth": 0}
+    marks["three seeds only"] = {"color": GREY, "markerfacecolor": "none", "linewidth": 0}
     return [Line2D([], [], marker="o", label=label, **mark) for label, mark in marks.items()]
 
 

@@ -1,46 +1,176 @@
-"""Rows of measurements: compressed JSON lines in a file, a Markdown table on the screen."""
+"""
+Write the tables of the pages from ``benchmarks/results``: ``python -m benchmarks.tables``.
 
+A page marks a table by a comment with a name of ``TABLES`` and its arguments, as in
+``<!-- table: tasks minigrid dqn alpha1 -->``. The table below the comment is replaced.
+"""
+
+import re
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from sb3_per.compare.report import markdown
+from benchmarks import atari_100k, rows, verdicts
+from benchmarks.cliffwalk import report as cliffwalk
+from benchmarks.pack import PACKED
+from benchmarks.verdicts import ALL, RESULTS, load, plain
+from sb3_per.compare.report import as_text, markdown, table_of_runs
+from sb3_per.compare.results import Results
+from sb3_per.compare.statistics import pooled_mean
 
-Row = dict[str, Any]
-
-
-def quartiles(name: str, measured: NDArray[np.float64]) -> Row:
-    """Return the median under a name, and the other quartiles under the same name and a suffix."""
-    low, median, high = np.percentile(measured, (25, 50, 75)).tolist()
-    return {name: median, f"{name}, low": low, f"{name}, high": high}
-
-
-def save(rows: list[Row], path: Path) -> None:
-    """Write rows; without a time in the file, so that equal rows give equal files."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    frame = pd.DataFrame(rows)
-    frame.to_json(path, orient="records", lines=True, compression={"method": "gzip", "mtime": 1})
+DOCS = Path("docs")
+MARKED = re.compile(r"^<!-- table: (.+) -->\n(?:\|.*\n)*", flags=re.MULTILINE)
 
 
-def as_text(rows: pd.DataFrame) -> str:
-    """Return a table; quartiles stand in brackets behind their median."""
-    shown = pd.DataFrame(index=rows.index)
-    for name in rows.columns:
-        if f"{name}, low" in rows:
-            parts = (rows[name], rows[f"{name}, low"], rows[f"{name}, high"])
-            shown[name] = [
-                "" if pd.isna(median) else f"{median:.4g} ({low:.2f} to {high:.2f})"
-                for median, low, high in zip(*parts, strict=True)
-            ]
-        elif not name.endswith((", low", ", high")):
-            shown[name] = [_short(value) for value in rows[name]]
-    return markdown(shown)
+def main() -> None:
+    """Write the tables of all pages."""
+    for page in DOCS.rglob("*.md"):
+        page.write_text(with_tables(page.read_text(encoding="utf-8")), encoding="utf-8")
 
 
-def _short(value: Any) -> str:
-    if isinstance(value, float):
-        return "" if np.isnan(value) else f"{value:.4g}" if abs(value) < 1000 else f"{value:,.0f}"
-    return "" if value is None else str(value)
+def with_tables(text: str) -> str:
+    """Return a page's text with the tables that follow from the results."""
+
+    def written(found: re.Match[str]) -> str:
+        name, *arguments = found[1].split()
+        return f"<!-- table: {found[1]} -->\n{markdown(TABLES[name](*arguments))}\n"
+
+    return MARKED.sub(written, text)
+
+
+def variants(suite: str, base: str, *others: str) -> pd.DataFrame:
+    """Return a row for each variant: P over the base, and final returns in each environment."""
+    results, runs = _suite(suite)
+    made = []
+    for variant in (base, *others):
+        row = {"": results.suite.label(variant), **_chances(runs, variant, base)}
+        for environment in results.suite.environments:
+            row[plain(environment)] = _final(runs, variant, environment)
+        if len(results.suite.environments) == 1:
+            reached = np.isfinite(runs[runs["variant"] == variant]["steps_to_threshold"])
+            row["runs at the threshold"] = f"{reached.sum()} of {len(reached)}"
+        made.append(row)
+    return pd.DataFrame(made)
+
+
+def tasks(suite: str, base: str, *others: str) -> pd.DataFrame:
+    """Return a row for each environment: P over the base; of one variant, final returns, too."""
+    results, runs = _suite(suite)
+    environments = [*results.suite.environments]
+    made = []
+    for scope in (ALL, *environments) if len(environments) > 1 else environments:
+        row = {"": scope if scope == ALL else plain(scope)}
+        chosen = runs if scope == ALL else runs[runs["environment"] == scope]
+        if len(others) == 1:
+            for variant in (base, *others):
+                final = "" if scope == ALL else _final(runs, variant, scope)
+                row[results.suite.label(variant)] = final
+        for variant in others:
+            prefix = "" if len(others) == 1 else f"{results.suite.label(variant)}: "
+            row |= {f"{prefix}{name}": p for name, p in _chances(chosen, variant, base).items()}
+        made.append(row)
+    return pd.DataFrame(made)
+
+
+def pairs(suite: str, *names: str) -> pd.DataFrame:
+    """Return P over all environments for each pair of variants, written as ``variant:base``."""
+    results, runs = _suite(suite)
+    made = []
+    for variant, base in (name.split(":") for name in names):
+        label = f"{results.suite.label(variant)} over {results.suite.label(base)}"
+        made.append({"": label, **_chances(runs, variant, base)})
+    return pd.DataFrame(made)
+
+
+def updates(name: str, learner: str, *sizes: str) -> pd.DataFrame:
+    """Return the updates that a learner needs on BlindCliffwalk, for some numbers of states."""
+    runs = pd.read_json(RESULTS / f"{name}{PACKED}", lines=True)
+    return cliffwalk.table(runs[runs["n"].isin(map(int, sizes))], learner)
+
+
+def training() -> pd.DataFrame:
+    """Return the steps a second over DQN's, for each task, and the time of DQN's step."""
+    measured = _measured("train").set_index(["name", "task"])
+    names, tasks = (measured.index.unique(level) for level in ("name", "task"))
+    made = [{"over DQN": "DQN, microseconds a step"}]
+    made[0] |= {task: f"{measured.loc[('DQN', task), 'us a step']:.0f}" for task in tasks}
+    for name in names[1:]:
+        row = {"over DQN": name}
+        for task in tasks:
+            values = measured.loc[(name, task), ["over DQN", "over DQN, low", "over DQN, high"]]
+            row[task] = "{:.2f} ({:.2f} to {:.2f})".format(*values)
+        made.append(row)
+    return pd.DataFrame(made)
+
+
+def demonstrations() -> pd.DataFrame:
+    """Return the success rate with demonstrations and without."""
+    runs = pd.read_json(RESULTS / f"demonstrations{PACKED}", lines=True)
+    success = runs.groupby("variant")["success"]
+    each = success.agg(lambda rates: ", ".join(f"{rate:.0%}" for rate in rates))
+    made = pd.DataFrame({"mean": success.mean().map("{:.0%}".format), "each seed": each})
+    return made.sort_index(ascending=False).reset_index()
+
+
+def atari() -> pd.DataFrame:
+    """Return the returns in each game of Atari 100k."""
+    columns = ["random", atari_100k.RAINBOW, atari_100k.WITHOUT, "published", "human"]
+    games = atari_100k.games_of(load("atari_100k"))
+    games = games.sort_values("published, score", ascending=False)  # as in the picture
+    texts = games[columns].map(
+        lambda value: f"{value:,.{1 if value < 100 else 0}f}".replace(".0", "")
+    )
+    names = {"random": "random play", atari_100k.RAINBOW: "ours"}
+    names[atari_100k.WITHOUT] = "without priorities"
+    return texts.replace("nan", "").rename(columns=names).reset_index()
+
+
+def atari_summary() -> pd.DataFrame:
+    """Return summaries of the human-normalized scores."""
+    results = load("atari_100k")
+    games = atari_100k.games_of(results)
+    return atari_100k.summary(games, atari_100k.episodes_of(results, [*games.index]))
+
+
+@cache
+def _suite(name: str) -> tuple[Results, pd.DataFrame]:
+    results = load(name)
+    return results, table_of_runs(results)
+
+
+def _chances(runs: pd.DataFrame, variant: str, base: str) -> dict[str, str]:
+    texts = ["", ""] if variant == base else verdicts.compared(runs, variant, base).texts()[:2]
+    return dict(zip(verdicts.MEASURES[:2], texts, strict=True))
+
+
+def _final(runs: pd.DataFrame, variant: str, environment: str) -> str:
+    chosen = runs[(runs["variant"] == variant) & (runs["environment"] == environment)]
+    return as_text(pooled_mean([chosen["final_return"].to_numpy()])).partition(" ")[0]
+
+
+def _measured(name: str) -> pd.DataFrame:
+    return pd.read_json(RESULTS / f"speed_{name}{PACKED}", lines=True)
+
+
+TABLES: dict[str, Callable[..., pd.DataFrame]] = {
+    "variants": variants,
+    "tasks": tasks,
+    "pairs": pairs,
+    "gains": lambda: verdicts.table(verdicts.GAINS),
+    "others": lambda: verdicts.table(verdicts.OTHERS),
+    "aims": verdicts.aims,
+    "rule": verdicts.rule,
+    "updates": updates,
+    "training": training,
+    "speed": lambda name: rows.shown(_measured(name)),
+    "demonstrations": demonstrations,
+    "atari": atari,
+    "atari-summary": atari_summary,
+}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,16 +1,12 @@
 """
-Who learns more: P over the base for each row of the verdict table, the rule and the aims.
+Who learns more: P over the base for each row of the verdict tables, the rule and the aims.
 
-``ROWS`` says which suites and variants make which row. The table of ``docs/should-i-use-it.md``,
-its picture, and the aims of PERDQN's suites are made from it.
-
-    python -m benchmarks.verdicts                   # from benchmarks/results
-    python -m benchmarks.verdicts runs              # from run folders of all suites
+``GAINS`` and ``OTHERS`` say which suites and variants make which row. ``benchmarks.tables`` and
+``benchmarks.figures`` put them on the pages.
 """
 
 import math
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -18,15 +14,16 @@ from typing import NamedTuple
 import pandas as pd
 
 from benchmarks.pack import PACKED, read_packed
-from sb3_per.compare.report import as_text, markdown, table_of_runs
+from sb3_per.compare.report import as_text, table_of_runs
 from sb3_per.compare.results import Result, Results, curve
-from sb3_per.compare.statistics import Estimate, improvement
+from sb3_per.compare.statistics import LEAST_RUNS, Estimate, improvement
 from sb3_per.compare.suite import FINAL_EVALUATIONS, Run, Score
 
 ALL = "all"  # the name of all environments of a row together
+MEASURES = ("P, area", "P, final", "P, final, equal time")
 RESULTS = Path("benchmarks/results")
+MANY = "MinAtar, 16 environments"
 FIVE_BY_FIVE, SIX_BY_SIX = "minigrid_one_step", "minigrid_one_step_6x6"
-MANY = "MinAtar, 16 environments, no noisy layers"
 
 
 class Row(NamedTuple):
@@ -41,16 +38,19 @@ class Row(NamedTuple):
     has_times: bool = False  # a step costs more than the base's, so equal time is another question
 
 
-# A suite that has run gets a line. The picture shows the rows whose base is DQN.
-ROWS = (
+# What somebody decides by: the guide's table and picture. A suite that has run gets a line.
+GAINS = (
     Row("Rare rewards, n_steps=1", "PERDQN", (FIVE_BY_FIVE, SIX_BY_SIX), "alpha1", aim=0.90),
     Row("Rare rewards, n_steps=3", "PERDQN", ("minigrid",), "alpha1", aim=0.65),
     Row("Rare rewards, n_steps=3", "Rainbow", ("minigrid_parts",), "rainbow", has_times=True),
-    Row("A quarter of the updates, n_steps=3", "PERDQN", ("few_updates",), "alpha1", aim=0.65),
-    Row("A reward at every step", "PERDQN", ("confirm_dense",), "alpha1", aim=0.50),
-    Row("MinAtar, one environment", "Rainbow", ("minatar_rainbow",), "rainbow", has_times=True),
-    Row(MANY, "PERDQN", ("minatar_16_envs",), "per"),
+    Row("Few updates", "PERDQN", ("few_updates",), "alpha1", aim=0.65),
+    Row("MinAtar", "Rainbow", ("minatar_rainbow",), "rainbow", "dqn_three_steps", has_times=True),
     Row(MANY, "Rainbow", ("minatar_16_envs",), "rainbow_without_noise", has_times=True),
+)
+# No gain is shown: the table of the results.
+OTHERS = (
+    Row("A reward at every step", "PERDQN", ("confirm_dense",), "alpha1", aim=0.50),
+    Row(MANY, "PERDQN", ("minatar_16_envs",), "per"),
     Row("Rare rewards, the paper's settings", "PERQRDQN", ("sparse_qrdqn",), "per", "qrdqn"),
     Row("Goals with hindsight, the paper's settings", "PERDQN", ("goals_dqn",), "her_per", "her"),
     Row("Continuous actions", "PERSAC", ("continuous_sac",), "lap", "sac"),
@@ -59,21 +59,14 @@ ROWS = (
 # The rule for PERDQN's defaults: question, suites, variant, over which one, least P by the area.
 RULE = (
     ("rare rewards", ("minigrid", FIVE_BY_FIVE), "alpha1", "per", 0.55),
-    ("control tasks", ("confirm_dense",), "alpha1", "per", 0.45),
+    ("a reward at every step", ("confirm_dense",), "alpha1", "per", 0.45),
 )
-# All comparisons with rare rewards; behind a slash, one of a suite's environments.
-DOORKEY = ("minigrid/DoorKey-5x5", FIVE_BY_FIVE, "few_updates/DoorKey-5x5")
-OTHERS = (
-    *(f"minigrid/{name}" for name in ("DoorKey-6x6", "LavaGap", "MultiRoom", "Unlock")),
-    SIX_BY_SIX,
-    "few_updates/Unlock",
-)
-RARE = {
-    "nine comparisons": (*DOORKEY, *OTHERS),
-    "of these, DoorKey-5x5": DOORKEY,
-    "of these, the other six": OTHERS,
-}
 SAME = {"annealed": "per"}  # alpha 0.6 has two names
+# Plain names of environments whose settings say more than their id.
+TITLES = {
+    "FrozenLake-v1": "FrozenLake 8x8, no slipping",
+    "FrozenLake8x8-v1": "FrozenLake 8x8, slippery",
+}
 
 
 class Chances(NamedTuple):
@@ -84,44 +77,48 @@ class Chances(NamedTuple):
     equal_time: Estimate | None = None  # by the final return, from as much CPU time as the base's
 
     def texts(self) -> list[str]:
-        """Return P as a table shows it."""
-        return ["" if chance is None else as_text(chance, 2) for chance in self]
+        """Return P as a table shows it: bold if the interval does not contain 0.5."""
+        return ["" if chance is None else _emphasized(chance) for chance in self]
 
 
-def load(folder: Path, suite: str) -> Results:
-    """Return the results of a suite: packed, or in a run folder."""
-    packed = folder / f"{suite}{PACKED}"
-    return read_packed(packed if packed.exists() else folder / suite)
+def _emphasized(chance: Estimate) -> str:
+    text = as_text(chance, 2).replace(", ", ",\N{NO-BREAK SPACE}")
+    is_clear = round(chance.low, 2) > 0.5 or round(chance.high, 2) < 0.5
+    return f"**{text}**" if is_clear else text
 
 
-def runs_of(folder: Path, suites: Sequence[str]) -> pd.DataFrame:
+def load(suite: str) -> Results:
+    """Return the results of a suite."""
+    return read_packed(RESULTS / f"{suite}{PACKED}")
+
+
+def runs_of(suites: Sequence[str], base: str = "dqn") -> pd.DataFrame:
     """Return the finished runs of some suites; an environment of each suite is one of its own."""
     frames = []
-    for suite, _, part in (name.partition("/") for name in suites):
-        results = load(folder, suite)
+    for suite in suites:
+        results = load(suite)
         runs = table_of_runs(results)
-        runs["equal_time_score"] = equal_time_scores(results, runs)
+        runs["equal_time_score"] = equal_time_scores(results, runs, base)
         runs = runs.replace({"variant": SAME})
-        runs = runs[runs["environment"].str.contains(part)]
         frames.append(runs.assign(environment=f"{suite} " + runs["environment"]))
     return pd.concat(frames, ignore_index=True)
 
 
-def equal_time_scores(results: Results, runs: pd.DataFrame) -> list[float]:
+def equal_time_scores(results: Results, runs: pd.DataFrame, base: str) -> list[float]:
     """
-    Return the final score of each run from as much CPU time as the baseline's training takes.
+    Return the final score of each run from as much CPU time as the base's training takes.
 
-    NaN without an evaluation by then, or without a baseline on the same device. All steps of a run
+    NaN without an evaluation by then, or without the base on the same device. All steps of a run
     are taken to be equally long.
 
     :param runs: ``table_of_runs(results)``.
     """
-    is_baseline = runs["variant"] == results.suite.baseline
+    is_base = runs["variant"] == base
     seconds = pd.Series([_training_seconds(*pair) for pair in results.finished])
     same = [runs["environment"], runs["device"]]
-    budgets = seconds.where(is_baseline).groupby(same, dropna=False).transform("mean")
-    # The baseline's own runs differ from their mean.
-    shares = (budgets / seconds).mask(is_baseline, 1.0)
+    budgets = seconds.where(is_base).groupby(same, dropna=False).transform("mean")
+    # The base's own runs differ from their mean.
+    shares = (budgets / seconds).mask(is_base, 1.0)
     scores = []
     for (run, result), share in zip(results.finished, shares, strict=True):
         steps, returns = curve(run, result)
@@ -159,9 +156,9 @@ def compared(runs: pd.DataFrame, variant: str, over: str, has_times: bool = Fals
     return Chances(chance("area_score"), chance("final_score"), times)
 
 
-def chances(row: Row, folder: Path = RESULTS) -> Iterator[tuple[str, Chances]]:
+def chances(row: Row) -> Iterator[tuple[str, Chances]]:
     """Yield P on each environment of a row, then on all together."""
-    runs = runs_of(folder, row.suites)
+    runs = runs_of(row.suites, row.base)
     for environment, part in runs.groupby("environment", sort=False):
         yield plain(str(environment)), compared(part, row.variant, row.base, row.has_times)
     yield ALL, compared(runs, row.variant, row.base, row.has_times)
@@ -170,38 +167,42 @@ def chances(row: Row, folder: Path = RESULTS) -> Iterator[tuple[str, Chances]]:
 def plain(environment: str) -> str:
     """Return the name of an environment without its package and its version."""
     name = re.split(r"[ /]", environment)[-1]
-    return re.sub(r"^MiniGrid-|-v\d+$", "", name)
+    return TITLES.get(name) or re.sub(r"^MiniGrid-|-v\d+$", "", name)
 
 
-def main(folder: str = str(RESULTS)) -> None:
-    """Print the verdicts by task, the rule, and the comparisons with rare rewards."""
-    columns = ["area", "final", "final, equal time"]
-    rows: list[list[object]] = []
-    for row in ROWS:
-        for task, found in chances(row, Path(folder)):
-            least = "" if task != ALL or row.aim is None else f"{row.aim:.2f}"
-            rows.append([row.task, task, row.algorithm, *found.texts(), least])
-    print(
-        markdown(pd.DataFrame(rows, columns=["tasks", "task", "algorithm", *columns, "aim, area"]))
-    )
-    rows = [
-        [
-            f"rule: {name}",
-            least,
-            *compared(runs_of(Path(folder), suites), variant, over).texts()[:2],
-        ]
-        for name, suites, variant, over, least in RULE
-    ]
-    for name, suites in RARE.items():
-        found = compared(runs_of(Path(folder), suites), "alpha1", "dqn")
-        rows.append([f"rare rewards: {name}", "", *found.texts()[:2]])
-    print()
-    print(markdown(pd.DataFrame(rows, columns=["question", "least", *columns[:2]])))
-    control = runs_of(Path(folder), ("confirm_dense",))
-    landings = control[control["environment"].str.contains("LunarLander")]
-    below = (landings["final_return"] < 0).groupby(landings["variant"]).sum().to_dict()
-    print(f"\nLunarLander runs that end below 0, of ten: {below} (at most two for alpha1)")
+def table(rows: Sequence[Row]) -> pd.DataFrame:
+    """Return P over all tasks of each row."""
+    made = []
+    for row in rows:
+        runs = runs_of(row.suites, row.base)
+        counts = {*runs[runs["variant"] == row.variant].groupby("environment").size()}
+        line = {"tasks": row.task, "with": row.algorithm, "seeds": _listed(counts)}
+        texts = compared(runs, row.variant, row.base, row.has_times).texts()
+        made.append(line | dict(zip(MEASURES, texts, strict=True)))
+    lines = pd.DataFrame(made)
+    return lines.loc[:, (lines != "").any()]
 
 
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+def _listed(counts: set[int]) -> str:
+    listed = " or ".join(map(str, sorted(counts)))
+    return listed if min(counts) >= LEAST_RUNS else f"{listed}: too few for an interval"
+
+
+def aims() -> pd.DataFrame:
+    """Return P over DQN, and the aims that were set before the first run."""
+    made = []
+    for row in (*GAINS, *OTHERS):
+        if row.aim is not None:
+            found = compared(runs_of(row.suites), row.variant, row.base)
+            verdict = "met" if found.area.value >= row.aim else "**missed**"
+            made.append([row.task, f"{row.aim:.2f}", *found.texts()[:2], verdict])
+    return pd.DataFrame(made, columns=["over DQN", "aim, area", *MEASURES[:2], ""])
+
+
+def rule() -> pd.DataFrame:
+    """Return P of PERDQN's defaults over alpha 0.6, and the least that the rule asks for."""
+    made = []
+    for name, suites, variant, over, least in RULE:
+        texts = compared(runs_of(suites), variant, over).texts()[:2]
+        made.append([name, f"{least:.2f}", *texts])
+    return pd.DataFrame(made, columns=["over alpha 0.6", "least, area", *MEASURES[:2]])

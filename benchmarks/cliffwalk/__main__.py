@@ -17,6 +17,7 @@ import pandas as pd
 from tqdm import tqdm
 
 from benchmarks.cliffwalk import report
+from sb3_per.compare.report import markdown
 
 KEY = ["learner", "method", "n", "seed"]
 
@@ -37,7 +38,8 @@ def main(arguments: list[str] | None = None) -> None:
     path = asked.results or _make(asked)
     runs = pd.read_json(path, lines=True)
     for learner in report.in_order(runs["learner"]):
-        sys.stdout.write(f"{report.table(runs, learner)}\n\n")
+        table = markdown(report.table(runs, learner))
+        sys.stdout.write(f"{report.NAMES[learner]}, updates:\n\n{table}\n\n")
     if asked.figure:
         report.draw(runs, asked.figure)
 

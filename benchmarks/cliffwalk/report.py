@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, NullFormatter
 
-from sb3_per.compare.report import COLOURS, WIDTH, add_legend, figure_style, markdown, save_figure
+from sb3_per.compare.report import COLOURS, WIDTH, add_legend, figure_style, save_figure
 
 GREY, BLUE, ORANGE, GREEN, PURPLE, *_ = COLOURS
 # The learners in tables and figures, in their order.
@@ -54,12 +54,12 @@ def medians(runs: pd.DataFrame, learner: str) -> pd.DataFrame:
     return updates.groupby([chosen["method"], chosen["n"]]).agg(["median", "min", "max"])
 
 
-def table(runs: pd.DataFrame, learner: str) -> str:
+def table(runs: pd.DataFrame, learner: str) -> pd.DataFrame:
     """Return a table of medians, with a row for each n and a column for each method."""
     found = medians(runs, learner)["median"]
     rows = found.unstack("method")[in_order(found.index.get_level_values("method"))]
     text = rows.map(lambda value: "unsolved" if np.isinf(value) else f"{value:.0f}")
-    return f"{NAMES[learner]}, updates:\n\n{markdown(text.rename(columns=NAMES).reset_index())}"
+    return text.rename(columns=NAMES).reset_index()
 
 
 def draw(runs: pd.DataFrame, file: Path) -> None:

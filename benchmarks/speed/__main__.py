@@ -7,8 +7,8 @@ from pathlib import Path
 import pandas as pd
 import torch as th
 
+from benchmarks.rows import Row, as_text, save
 from benchmarks.speed import contestants, gradient_steps, memory, ops, rainbow, train
-from benchmarks.tables import Row, as_text, save
 
 CAPACITIES = (10_000, 100_000, 1_000_000, 10_000_000)
 IMAGES = 20_000

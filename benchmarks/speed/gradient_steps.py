@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from stable_baselines3 import DQN
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
-from benchmarks.tables import Row, quartiles
+from benchmarks.rows import Row, quartiles
 from sb3_per.algorithms import ALGORITHMS
 from sb3_per.zoo import BASES
 

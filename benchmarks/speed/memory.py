@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from stable_baselines3.common.buffers import ReplayBuffer
 from tqdm import tqdm
 
+from benchmarks.rows import Row
 from benchmarks.speed.contestants import ACTIONS, OfSB3, flat, images
-from benchmarks.tables import Row
 from sb3_per import PrioritizedReplayBuffer
 
 BATCH = 32

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import torch as th
 
+from benchmarks.rows import Row, quartiles
 from benchmarks.speed.contestants import Contestant, Workload, buffers
 from benchmarks.speed.peers import LARGEST, peers
-from benchmarks.tables import Row, quartiles
 
 N_ADDS = 4  # DQN adds four transitions from update to update by default
 UNIFORM = "SB3 uniform"

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from stable_baselines3 import DQN
 
-from benchmarks.tables import Row, quartiles
+from benchmarks.rows import Row, quartiles
 from sb3_per import PAPER, PERDQN
 
 STOCK, FUSED = "DQN", "DQN, fused Adam"

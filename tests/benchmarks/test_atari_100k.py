@@ -5,8 +5,7 @@ import pandas as pd
 import pytest
 
 from benchmarks import atari_100k
-from benchmarks.pack import pack, read_packed
-from sb3_per.compare.report import markdown
+from benchmarks.pack import pack
 from sb3_per.compare.results import Results
 from sb3_per.compare.suite import load, runs_of
 
@@ -68,26 +67,6 @@ def test_better_counts_games_and_half_of_the_ties(gain, share):
     )
 
     assert atari_100k.better(games) == f"{share} [{share}, {share}] over 26 games"
-
-
-def test_games_of_the_page_are_those_of_the_results():
-    root = atari_100k.PUBLISHED.parents[1]
-    made = read_packed(root / "benchmarks" / "results" / "atari_100k.jsonl.gz")
-    page = (root / "docs" / "atari.md").read_text(encoding="utf-8")
-    games = atari_100k.games_of(made)
-    columns = ["random", atari_100k.RAINBOW, atari_100k.WITHOUT, "published", "human"]
-    finished = games[games[atari_100k.RAINBOW].notna()]
-
-    assert len(finished) > 0
-    for game, values in finished[columns].iterrows():
-        texts = [f"{value:,.{1 if value < 100 else 0}f}".replace(".0", "") for value in values]
-        texts = [text.replace("nan", "") for text in texts]  # not run
-        assert f"| {game} | {' | '.join(texts)} |" in page
-    rows = atari_100k.summary(finished, atari_100k.episodes_of(made, [*finished.index]))
-    assert markdown(rows) in page
-    assert atari_100k.better(games) in page
-    mean = finished[f"{atari_100k.RAINBOW}, score"].mean()
-    assert f"mean is {mean:.2f} (published: 0.285)" in page
 
 
 def test_report_of_some_games_is_printed(tmp_path, capsys):

@@ -10,7 +10,9 @@ from sb3_per.compare.report import table_of_runs
 
 
 def scores(made):
-    return dict(zip(["dqn", "per"], equal_time_scores(made, table_of_runs(made)), strict=True))
+    return dict(
+        zip(["dqn", "per"], equal_time_scores(made, table_of_runs(made), "dqn"), strict=True)
+    )
 
 
 @pytest.mark.parametrize(("seconds", "score"), [(2.0, 3.0), (3.0, 1.5), (100.0, math.nan)])
