@@ -8,7 +8,7 @@ import pandas as pd
 import torch as th
 
 from benchmarks.rows import Row, as_text, save
-from benchmarks.speed import contestants, gradient_steps, memory, ops, rainbow, train
+from benchmarks.speed import contestants, memory, ops, rainbow, train
 
 CAPACITIES = (10_000, 100_000, 1_000_000, 10_000_000)
 IMAGES = 20_000
@@ -45,11 +45,6 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--device", default="cpu", help="cpu: in CPU time; cuda: wall-clock time")
     train.set_defaults(measure=_train)
 
-    steps = commands.add_parser("gradient-steps", help="every algorithm against its base")
-    steps.add_argument("--algorithms", nargs="+", help="per_dqn, per_sac ... (default: all)")
-    steps.add_argument("--rounds", type=int, default=60)
-    steps.set_defaults(measure=_gradient_steps)
-
     rainbow = commands.add_parser("rainbow", help="Rainbow, DQN, PERDQN and Tianshou's Rainbow")
     rainbow.add_argument("--rounds", type=int, default=60)
     rainbow.set_defaults(measure=_rainbow)
@@ -63,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     images.add_argument("--images", type=int, default=IMAGES, help="images stored")
     images.set_defaults(measure=_images)
 
-    for command in (ops, train, steps, rainbow, slots, images):
+    for command in (ops, train, rainbow, slots, images):
         command.add_argument("--out", type=Path, help="write the results into this .jsonl.gz file")
         command.add_argument("--results", type=Path, help="print this file, and measure nothing")
     return parser
@@ -81,11 +76,6 @@ def _ops(asked: argparse.Namespace) -> list[Row]:
 
 def _train(asked: argparse.Namespace) -> list[Row]:
     return [row for name in asked.tasks for row in train.measure(name, asked.rounds, asked.device)]
-
-
-def _gradient_steps(asked: argparse.Namespace) -> list[Row]:
-    names = asked.algorithms or gradient_steps.bases()
-    return [gradient_steps.measure(name, asked.rounds) for name in names]
 
 
 def _rainbow(asked: argparse.Namespace) -> list[Row]:

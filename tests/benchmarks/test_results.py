@@ -123,7 +123,6 @@ def test_figure_is_that_of_the_page(name, tmp_path, monkeypatch):
     "command",
     [
         "ops --capacities 100 --images 0 --batches 8 --rounds 2 --only SB3\u00a0uniform",
-        "gradient-steps --algorithms per_dqn --rounds 1",
         "rainbow --rounds 1",
         "memory --capacity 1000 --steps 100",
     ],
