@@ -20,7 +20,7 @@ from sb3_per.compare.statistics import LEAST_RUNS, Estimate, improvement
 from sb3_per.compare.suite import FINAL_EVALUATIONS, Run, Score
 
 ALL = "all"  # the name of all environments of a row together
-MEASURES = ("P, area", "P, final", "P, final, equal time")
+MEASURES = ("P, area", "P, final", "P, final, same CPU time")
 RESULTS = Path("benchmarks/results")
 MANY = "MinAtar, 16 environments"
 FIVE_BY_FIVE, SIX_BY_SIX = "minigrid_one_step", "minigrid_one_step_6x6"
