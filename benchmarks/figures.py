@@ -6,13 +6,14 @@ Names of figures as arguments draw these alone: ``python -m benchmarks.figures r
 
 import math
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
+from matplotlib.ticker import EngFormatter
 from matplotlib.transforms import blended_transform_factory
 
 from benchmarks import atari_100k, verdicts
@@ -24,11 +25,12 @@ from sb3_per.compare.report import (
     GREY,
     ORANGE,
     WIDTH,
+    add_legend,
+    draw_curves,
     figure_style,
     save_figure,
     write_figure,
 )
-from sb3_per.compare.results import Results
 
 PAGES, GUIDE = Path("docs/results"), Path("docs/pictures")
 # The suites, and the variants that their figures show; all, if none is named.
@@ -57,11 +59,9 @@ ROWS = {
     "cliffwalk_networks": cliffwalk.draw,
 }
 ALGORITHMS = {"PERDQN": BLUE, "Rainbow": ORANGE}  # of the picture of the verdicts
-# Suite, environment, title of each panel.
-RARE = (
-    ("minigrid_one_step", "MiniGrid-DoorKey-5x5-v0", "DoorKey, n_steps=1"),
-    ("minigrid", "MiniGrid-DoorKey-5x5-v0", "DoorKey, n_steps=3"),
-)
+# Suite and title of each panel.
+RARE = {"minigrid_one_step": "n_steps=1", "minigrid": "n_steps=3"}
+DOOR_KEY = "MiniGrid-DoorKey-5x5-v0"
 
 
 def main(*names: str) -> None:
@@ -81,8 +81,22 @@ def main(*names: str) -> None:
 
 
 def draw_rare(file: Path) -> None:
-    """Draw learning curves with one-step and three-step returns."""
-    write_figure(_joined(RARE), file, ("dqn", "alpha1"))
+    """Draw learning curves on DoorKey, with one-step and three-step returns side by side."""
+    with figure_style():
+        figure = Figure((WIDTH, 2.8), layout=ConstrainedLayoutEngine(wspace=0.06))
+        panels = figure.subplots(1, len(RARE), sharey=True)
+        for panel, (name, title) in zip(panels, RARE.items(), strict=True):
+            results = read_packed(RESULTS / f"{name}{PACKED}")
+            for variant, colour in (("dqn", GREY), ("alpha1", BLUE)):
+                draw_curves(panel, results, (variant, DOOR_KEY), {"color": colour}, has_band=True)
+            panel.set_title(title, loc="left", weight="bold")
+            panel.set(xlim=(0, results.suite.environments[DOOR_KEY].steps), ylim=(-0.05, 1.05))
+            panel.xaxis.set_major_formatter(EngFormatter(sep=""))
+            panel.locator_params(nbins=3)
+        figure.supxlabel("environment steps", fontsize="medium")
+        panels[0].set_ylabel("mean return")
+        add_legend(figure, panels[0])
+        save_figure(figure, file)
 
 
 def draw_verdicts(file: Path) -> None:
@@ -165,18 +179,6 @@ def _handles() -> list[Line2D]:
     }
     marks["three seeds only"] = {"color": GREY, "markerfacecolor": "none", "linewidth": 0}
     return [Line2D([], [], marker="o", label=label, **mark) for label, mark in marks.items()]
-
-
-def _joined(panels: Sequence[tuple[str, str, str]]) -> Results:
-    """Return the runs of panels as results of one suite; a panel's title is its environment."""
-    environments, finished = {}, []
-    for name, environment, title in panels:
-        results = read_packed(RESULTS / f"{name}{PACKED}")
-        environments[title] = results.suite.environments[environment]
-        for run, result in results.finished:
-            if run.environment == environment:
-                finished.append((run._replace(environment=title), result))
-    return Results(results.suite.model_copy(update={"environments": environments}), finished, [])
 
 
 PICTURES = {"atari": draw_atari, "rare": draw_rare, "verdicts": draw_verdicts}
