@@ -8,9 +8,12 @@ from contextlib import redirect_stdout
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
+from builders import BOX, TWO_ACTIONS
 
 from sb3_per import __version__, cli
 
@@ -49,6 +52,21 @@ def test_programs_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch)
             pytest.importorskip(package)
     monkeypatch.chdir(tmp_path)
     exec(compile(program, page.name, "exec"), {"__name__": "page"})
+
+
+def test_priorities_of_your_own_are_not_clipped():
+    page: dict[str, Any] = {}
+    exec(shortened(blocks(DOCS / "coming-from-elsewhere.md", "python")[0]), page)
+    options = page["model"].replay_buffer_kwargs
+    buffer = page["RewardFirst"](8, BOX, TWO_ACTIONS, n_envs=2, **options)
+
+    for reward in (1, 2, 5):
+        pair = np.zeros((2, *BOX.shape))
+        buffer.add(pair, pair, np.zeros(2), np.full(2, reward), np.zeros(2), [{}, {}])
+
+    # Half of each batch is uniform.
+    by_priority = 2 * buffer.probabilities(np.arange(6)) - 1 / 6
+    assert np.allclose(by_priority * 16, [1, 1, 2, 2, 5, 5], rtol=1e-5)
 
 
 def commands(block: str) -> list[list[str]]:
@@ -161,4 +179,5 @@ def test_release_names_its_repository():
     )
 
     assert address is not None
-    assert ".dev" in __version__ or "/OWNER/" not in address[1]
+    texts = [address[1], *(page.read_text(encoding="utf-8") for page in PAGES)]
+    assert ".dev" in __version__ or not any("/OWNER/" in text for text in texts)
