@@ -100,7 +100,7 @@ class Picking(gym.Env):
 
 
 def main(total_timesteps: int = 3_000) -> dict[str, float]:
-    """Return the mean returns; 1.97 is the best possible."""
+    """Return the mean returns."""
     options = {"learning_rate": 1e-3, "learning_starts": 200, "train_freq": 1}
     options |= {"target_update_interval": 100}
     support = {"v_min": -2.0, "v_max": 2.0}
@@ -110,8 +110,9 @@ def main(total_timesteps: int = 3_000) -> dict[str, float]:
         env = make_vec_env(Picking, wrapper_class=MaskInObservation, n_envs=2)
         model = algorithm(policy, env, policy_kwargs=network, seed=0, **options)
         model.learn(total_timesteps)
-        returns[algorithm.__name__], _ = evaluate_policy(model, env, n_eval_episodes=1)
-        print(f"{algorithm.__name__}: mean return {returns[algorithm.__name__]:.2f}")
+        name = algorithm.__name__
+        returns[name], _ = evaluate_policy(model, env, n_eval_episodes=1)
+        print(f"{name}: mean return {returns[name]:.2f} (random order: 1.52, best: 1.97)")
     return returns
 
 

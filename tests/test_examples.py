@@ -166,7 +166,7 @@ def test_rainbow_runs_without_each_part():
 def test_masked_actions_learn_the_order():
     returns = masked_actions.main(total_timesteps=1_500)
 
-    assert min(returns.values()) > 1.5  # a random order: 1.52
+    assert min(returns.values()) > 1.9  # a random order: 1.52
 
 
 def test_agent_learns_from_the_planner(capsys, monkeypatch):
