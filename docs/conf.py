@@ -1,7 +1,5 @@
 """Settings of the documentation site: ``make docs`` builds it."""
 
-import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from docutils import nodes
@@ -26,12 +24,8 @@ myst_enable_extensions = [
     "deflist",
     "dollarmath",
     "fieldlist",
-    "substitution",
 ]
 myst_heading_anchors = 3
-PROJECT = (Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8")
-ADDRESS = re.findall('^Repository = "(.*)"', PROJECT, flags=re.MULTILINE)[0]
-myst_substitutions = {"clone": f"```bash\ngit clone {ADDRESS}\npip install ./sb3-per\n```"}
 SB3 = "https://stable-baselines3.readthedocs.io/en/master/"
 CONTRIB = "https://sb3-contrib.readthedocs.io/en/master/"
 
