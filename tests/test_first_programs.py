@@ -10,7 +10,7 @@ import pytest
 
 DOCS = Path(__file__).parents[1] / "docs"
 # The return of random actions, and a return that no random agent reaches.
-DOORKEY, CARTPOLE, PENDULUM = (0.02, 0.5), (22, 150), (-1200, -600)
+DOORKEY, CARTPOLE, PENDULUM = (0.03, 0.5), (22, 150), (-1200, -600)
 PAGES = {
     "../README": DOORKEY,
     "quickstart": DOORKEY,
