@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import pickle
 import warnings
 from collections.abc import Callable
 from numbers import Integral, Real
@@ -9,8 +11,10 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 from numba import njit
+from numba.core.caching import FunctionCache
 
 BIT_GENERATORS = ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64")
+UNUSABLE = (OSError, EOFError, ValueError, pickle.UnpicklingError)  # a damaged or full cache
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _KERNELS: list[Any] = []
@@ -90,6 +94,40 @@ def install(extra: str) -> str:
     return f'pip install ".[{extra}]" in a clone, or pip install "sb3-per[{extra}]"'
 
 
+class Cache(FunctionCache):  # type: ignore[misc]  # mypy does not see numba's classes
+    """
+    numba's cache of a function, which is compiled where the cache cannot be read or written.
+
+    A power cut may leave empty files, which numba alone would fail to read for ever.
+    """
+
+    def load_overload(self, *args: Any) -> Any:
+        try:
+            return super().load_overload(*args)
+        except UNUSABLE as error:
+            warn_of_cache(f"{self.cache_path}: {error!r}")
+            with contextlib.suppress(OSError):
+                self.flush()  # so that the next process finds it whole
+            return None
+
+    def save_overload(self, *args: Any) -> None:
+        try:
+            super().save_overload(*args)
+        except UNUSABLE as error:
+            warn_of_cache(f"{self.cache_path}: {error!r}")
+
+
+def warn_of_cache(reason: str) -> None:
+    """Warn from this line, so that Python shows each reason once."""
+    warnings.warn(
+        f"numba's cache of compiled functions cannot be used ({reason}), so they are compiled "
+        "again, which takes seconds. Set the environment variable NUMBA_CACHE_DIR to a folder "
+        "that can be written.",
+        RuntimeWarning,
+        stacklevel=1,
+    )
+
+
 def kernel(function: Function) -> Function:
     """
     Compile a function with numba when it is first called, and keep the result on disk.
@@ -102,17 +140,11 @@ def kernel(function: Function) -> Function:
     If neither the package's folder nor the user's can be written (as in a container with a
     read-only file system), numba refuses to cache, and every process compiles the function.
     """
+    compiled: Any = njit(error_model="numpy")(function)
     try:
-        compiled = njit(cache=True, error_model="numpy")(function)
+        compiled._cache = Cache(function)
     except RuntimeError:  # "cannot cache function ...: no locator available"
-        warnings.warn(
-            "numba finds no folder where it can cache compiled functions, so every process "
-            "compiles them again, which takes seconds. Set the environment variable "
-            "NUMBA_CACHE_DIR to a folder that can be written.",
-            RuntimeWarning,
-            stacklevel=1,  # this line, so that Python shows it once
-        )
-        compiled = njit(error_model="numpy")(function)
+        warn_of_cache("no folder can be written")
     _KERNELS.append(compiled)
     return cast(Function, compiled)
 

@@ -5,13 +5,16 @@ import shutil
 import subprocess
 import sys
 
-FROM_READ_ONLY_FOLDERS = """
+import pytest
+
+TOTAL_AND_WARNINGS = """
 import warnings
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("default")
+    import numpy as np
     from sb3_per.prioritization.sum_tree import total_of
-import numpy as np
-print(total_of(np.ones(8)), *[str(warning.message) for warning in caught])
+    total = total_of(np.ones(8))
+print(total, *[str(warning.message) for warning in caught])
 """
 
 REFUSE_TO_COMPILE = """
@@ -66,10 +69,35 @@ def test_kernels_compile_without_a_folder_for_the_cache(tmp_path):
         (folder / "__pycache__").touch()  # a file: no folder can be made here
     nowhere = {"HOME": os.devnull, "XDG_CACHE_HOME": os.devnull, "NUMBA_CACHE_DIR": ""}
 
-    printed = run(FROM_READ_ONLY_FOLDERS, tmp_path, PYTHONPATH=str(tmp_path), **nowhere).stdout
+    printed = run(TOTAL_AND_WARNINGS, tmp_path, PYTHONPATH=str(tmp_path), **nowhere).stdout
 
     assert printed.startswith("8.0 ")
     assert printed.count("NUMBA_CACHE_DIR") == 1
+
+
+@pytest.mark.parametrize(("suffix", "content"), [("nbi", b""), ("nbc", b"\0" * 9)])
+def test_kernels_compile_if_a_file_of_the_cache_is_damaged(suffix, content, tmp_path):
+    cache = {"NUMBA_CACHE_DIR": str(tmp_path)}
+    run(TOTAL_AND_WARNINGS, **cache)
+    (file,) = tmp_path.glob(f"*/*total_of*.{suffix}")
+    file.write_bytes(content)
+
+    printed = run(TOTAL_AND_WARNINGS, **cache).stdout
+
+    assert printed.startswith("8.0 ")
+    assert printed.count(str(file.parent)) == 1
+    assert run(TOTAL_AND_WARNINGS, **cache).stdout == "8.0\n", "it is whole again"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limits of processes")
+def test_kernels_compile_if_the_cache_is_full(tmp_path):
+    full = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n"
+
+    printed = run(full + TOTAL_AND_WARNINGS, NUMBA_CACHE_DIR=str(tmp_path)).stdout
+
+    assert printed.startswith("8.0 ")
+    assert printed.count(str(tmp_path)) == 1
+    assert not [*tmp_path.glob("*/*.nb?")]
 
 
 def test_importing_the_package_compiles_nothing():
