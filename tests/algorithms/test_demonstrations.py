@@ -195,16 +195,3 @@ def test_demonstrations_are_stored_in_checkpoints_not_in_models(tmp_path):
     assert loaded.demonstration_share == 0.75
     batches = [one._replay.sample(8) for one in (model, loaded)]
     assert np.array_equal(batches[0].slots, batches[1].slots)
-
-
-def test_unfit_demonstrations_are_refused():
-    model = make()
-    with pytest.raises(ValueError, match="at least one transition"):
-        model.add_demonstrations(shown(0))
-    with pytest.raises(ValueError, match="or a Minari dataset, got int"):
-        model.add_demonstrations(3)
-    with pytest.raises(KeyError, match="rewards"):
-        model.add_demonstrations({"observations": np.zeros(3)})
-    with pytest.raises(ValueError, match="share must be a number"):
-        model.add_demonstrations(shown(3), share=1.5)
-    assert model.demonstrations is None

@@ -7,7 +7,7 @@ from copy import deepcopy
 import numpy as np
 import pytest
 import torch as th
-from builders import DICT, TWO_ACTIONS
+from builders import TWO_ACTIONS
 from checks import assert_same_batch
 from gymnasium import spaces
 from hypothesis import given, settings
@@ -25,7 +25,7 @@ from stable_baselines3.common.vec_env import (
 )
 from stable_baselines3.common.vec_env.stacked_observations import StackedObservations
 
-from sb3_per import PERDQN, PrioritizedDictReplayBuffer, PrioritizedReplayBuffer
+from sb3_per import PERDQN, PrioritizedReplayBuffer
 from sb3_per.buffers.frames import FrameStore
 
 pytestmark = pytest.mark.filterwarnings("ignore:10 batches were sampled")
@@ -343,13 +343,6 @@ def test_an_add_may_be_repeated_after_it_failed():
         ours.add(*transition)
         plain.add(*transition)
         assert_all_equal(ours, plain)
-
-
-def test_spaces_without_stacks_are_refused():
-    with pytest.raises(ValueError, match="Box"):
-        PrioritizedDictReplayBuffer(10, DICT, TWO_ACTIONS, "cpu", n_stack=4)
-    with pytest.raises(ValueError, match="divide"):
-        make(Player(n_stack=3), 10, n_stack=2)
 
 
 # In an algorithm

@@ -11,9 +11,12 @@ import pytest
 import torch as th
 from builders import DICT, MEMORY_OPTIMISED
 from builders import make_buffer as make
+from goal_line import GOAL_SPACE, Line, goal_envs
+from gymnasium import spaces
 from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.env_util import make_vec_env
 
-from sb3_per import PrioritizedReplayBuffer
+from sb3_per import PrioritizedHerReplayBuffer, PrioritizedReplayBuffer
 from sb3_per.options import (
     PrioritizationKwargs,
     PrioritizationOptions,
@@ -22,10 +25,21 @@ from sb3_per.options import (
 )
 from sb3_per.prioritization.sum_tree import SumTree
 
-BAD_OPTIONS = [
+
+def her(n_slots, space, actions, device, n_envs, env=None, **options):
+    env = env or goal_envs(1)
+    return PrioritizedHerReplayBuffer(n_slots, space, actions, env, device, n_envs, **options)
+
+
+HER = {"kind": her, "space": GOAL_SPACE}
+BETAS = [1.01, np.nan, "0.4", None, (0.4,), (0.4, 1.1), (0.4, 1, 0), ["0.4", 1], {"first": 0.4}]
+BETAS += [lambda remaining: 2.0, (1.0, 0.4), (0.5, 0.4, 100)]
+# What people pass by mistake, and what the message says. A row goes only with its message.
+BAD_INPUTS = [
     ("prioritization", {"prioritization": "median"}),
     ("prioritization_kwargs", {"prioritization_kwargs": [1]}),
     *[("alpha", {"alpha": value}) for value in (-0.1, np.nan, "0.7")],
+    *[("beta", {"beta": value}) for value in BETAS],
     ("eps", {"eps": 0.0}),
     *[("td_error_clip", {"td_error_clip": value}) for value in (0.0, True, "loss")],
     ("uniform_share", {"uniform_share": 1.5}),
@@ -43,29 +57,31 @@ BAD_OPTIONS = [
     ("gamma", {"gamma": 1.5}),
     ("n_stack", {"n_stack": 0}),
     ("n_stack", {"n_stack": 2, **MEMORY_OPTIMISED}),
+    ("n_stack=2 must divide", {"n_stack": 2, "space": spaces.Box(0, 255, (5, 4, 3), np.uint8)}),
+    ("n_stack=4 needs Box", {"n_stack": 4, "space": DICT}),
     ("PrioritizedDictReplayBuffer", {"space": DICT, "kind": PrioritizedReplayBuffer}),
     ("info_keys must be a list of keys, got 'cost'", {"info_keys": "cost"}),
     ("prioritisation.*prioritization", {"prioritisation": "rank"}),
     ("beta_start.*beta", {"beta_start": 0.5}),
     ("alpah.*alpha", {"alpah": 0.5}),
     ("prioritized_replay.*prioritization", {"prioritized_replay": True}),
+    ("n_steps", {**HER, "n_steps": 3}),
+    ("optimize_memory_usage", {**HER, "optimize_memory_usage": True}),
+    ("n_sampled_goal", {**HER, "n_sampled_goal": -1}),
+    *[
+        ("goal_selection_strategy", {**HER, "goal_selection_strategy": value})
+        for value in ("past", None)
+    ],
+    ("desired_goal", {"kind": her}),
+    ("compute_reward", {**HER, "env": make_vec_env("CartPole-v1")}),
+    ("VecEnv", {**HER, "env": Line()}),
 ]
 
 
-@pytest.mark.parametrize(("name", "options"), BAD_OPTIONS)
-def test_bad_options_are_refused_by_name(name, options):
-    with pytest.raises(ValueError, match=name):
+@pytest.mark.parametrize(("message", "options"), BAD_INPUTS)
+def test_bad_inputs_are_refused_by_name(message, options):
+    with pytest.raises(ValueError, match=message):
         make(**options)
-
-
-BAD_BETAS = [1.01, np.nan, "0.4", None, (0.4,), (0.4, 1.1), (0.4, 1, 0), ["0.4", 1], {"first": 0.4}]
-BAD_BETAS += [lambda remaining: 2.0, (1.0, 0.4), (0.5, 0.4, 100)]
-
-
-@pytest.mark.parametrize("beta", BAD_BETAS)
-def test_bad_beta_is_refused(beta):
-    with pytest.raises(ValueError, match="beta"):
-        make(beta=beta)
 
 
 @pytest.mark.parametrize("beta", [-0.1, np.nan, (0.4, 1.0)])
