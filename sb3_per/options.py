@@ -161,12 +161,14 @@ def _as_json(value: Any) -> Any:
 
 
 def require_known(names: Iterable[str], known: Iterable[str]) -> None:
-    """Raise ValueError for a name that no option has; the message has the nearest one."""
+    """Raise ValueError for a name that no option has; the message has the nearest one, if near."""
     for name in names:
         if name not in known:
-            nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-            hint = f"did you mean {nearest[0]!r}?" if nearest else f"the options are {[*known]}"
-            raise ValueError(f"there is no option {name!r}: {hint}")
+            # Less near names are those of other options: 'new_priority' for 'priority_eps'.
+            nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
+            hint = f"did you mean {nearest[0]!r}?" if nearest else f"the options are {[*known]}."
+            page = 'For names of other libraries, see "Coming from elsewhere" in the documentation.'
+            raise ValueError(f"there is no option {name!r}: {hint} {page}")
 
 
 def require_positive(name: str, value: Any) -> None:

@@ -34,6 +34,11 @@ def her(n_slots, space, actions, device, n_envs, env=None, **options):
 HER = {"kind": her, "space": GOAL_SPACE}
 BETAS = [1.01, np.nan, "0.4", None, (0.4,), (0.4, 1.1), (0.4, 1, 0), ["0.4", 1], {"first": 0.4}]
 BETAS += [lambda remaining: 2.0, (1.0, 0.4), (0.5, 0.4, 100)]
+TYPOS = {"prioritisation": "prioritization", "alpah": "alpha", "aplha": "alpha"}
+TYPOS |= {"replacment": "replacement", "uniform_shar": "uniform_share"}
+# A near name would be a wrong one.
+OF_OTHERS = ["beta_increment", "per_beta_increment", "beta_initial", "prior_eps", "priority_eps"]
+OF_OTHERS += ["priority_exponent", "per_epsilon", "prioritized_replay"]
 # What people pass by mistake, and what the message says. A row goes only with its message.
 BAD_INPUTS = [
     ("prioritization", {"prioritization": "median"}),
@@ -61,10 +66,11 @@ BAD_INPUTS = [
     ("n_stack=4 needs Box", {"n_stack": 4, "space": DICT}),
     ("PrioritizedDictReplayBuffer", {"space": DICT, "kind": PrioritizedReplayBuffer}),
     ("info_keys must be a list of keys, got 'cost'", {"info_keys": "cost"}),
-    ("prioritisation.*prioritization", {"prioritisation": "rank"}),
-    ("beta_start.*beta", {"beta_start": 0.5}),
-    ("alpah.*alpha", {"alpah": 0.5}),
-    ("prioritized_replay.*prioritization", {"prioritized_replay": True}),
+    *[(f"no option '{typo}': did you mean '{name}'", {typo: 0.5}) for typo, name in TYPOS.items()],
+    *[
+        (f"no option '{name}': the options are .* other libraries.*elsewhere", {name: 0.5})
+        for name in OF_OTHERS
+    ],
     ("n_steps", {**HER, "n_steps": 3}),
     ("optimize_memory_usage", {**HER, "optimize_memory_usage": True}),
     ("n_sampled_goal", {**HER, "n_sampled_goal": -1}),
