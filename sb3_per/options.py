@@ -167,6 +167,8 @@ def require_known(names: Iterable[str], known: Iterable[str]) -> None:
             # Less near names are those of other options: 'new_priority' for 'priority_eps'.
             nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
             hint = f"did you mean {nearest[0]!r}?" if nearest else f"the options are {[*known]}."
+            if name == "threshold":
+                hint = "LAP's belongs in prioritization_kwargs."
             page = 'For names of other libraries, see "Coming from elsewhere" in the documentation.'
             raise ValueError(f"there is no option {name!r}: {hint} {page}")
 

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import torch as th
+from gymnasium import spaces
 from stable_baselines3 import DQN
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.type_aliases import GymEnv, PyTorchObs, Schedule
 from stable_baselines3.common.utils import get_device
+from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.dqn.policies import DQNPolicy
 from torch.nn import functional as F
 
@@ -20,6 +22,7 @@ from sb3_per._utils import require_one_of
 from sb3_per.algorithms import graphs
 from sb3_per.algorithms.base import PrioritizedAlgorithm
 from sb3_per.algorithms.metrics import Metrics, metrics_of
+from sb3_per.algorithms.networks import Parts
 from sb3_per.buffers.prioritized import PrioritizedReplayBufferSamples
 from sb3_per.options import FULL_CORRECTION, ReplayBufferKwargs
 
@@ -95,7 +98,22 @@ class PERDQN(PrioritizedAlgorithm, DQN):
         self.double_q, self.cuda_graphs = double_q, cuda_graphs
         super().__init__(**arguments)
 
+    @classmethod
+    def _wrap_env(cls, env: GymEnv, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:
+        """Wrap as SB3 does; for continuous actions, name the algorithms that take them."""
+        wrapped = super()._wrap_env(env, verbose, monitor_wrapper)
+        if isinstance(wrapped.action_space, spaces.Box):
+            rule = f"{cls.__name__} needs discrete actions, got {wrapped.action_space}"
+            raise AssertionError(f"{rule}: PERSAC and PERTD3 take continuous ones")  # as in SB3
+        return wrapped
+
     def _setup_model(self) -> None:
+        of_rainbow = Parts.__annotations__.keys() & self.policy_kwargs
+        # Policies of the user's own may have such options, too.
+        if of_rainbow and self.policy_class in DQN.policy_aliases.values():
+            raise ValueError(
+                f"{min(of_rainbow)} is an option of Rainbow, not of {type(self).__name__}"
+            )
         self._graphs = graphs.Graphs()
         super()._setup_model()
         self._prepare_optimizer()
