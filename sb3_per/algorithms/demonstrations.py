@@ -113,8 +113,8 @@ def _pieces_of(model: PrioritizedAlgorithm, source: Any) -> Iterator[Transitions
             yield _scaled_and_transposed(model, piece)
     else:
         raise ValueError(
-            "demonstrations must be a dict of arrays, a ReplayBuffer, or a Minari dataset, got "
-            f"{type(source).__name__}"
+            "demonstrations must be a dict of arrays (np.load of a file), a ReplayBuffer, or a "
+            f"Minari dataset, got {type(source).__name__}"
         )
 
 

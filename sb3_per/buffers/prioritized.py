@@ -148,6 +148,9 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         **options: Unpack[ReplayBufferKwargs],
     ) -> None:
         require_known(options, ReplayBufferKwargs.__annotations__)
+        for space in (observation_space, action_space):
+            if not isinstance(space, spaces.Space):
+                raise ValueError(f"pass spaces, such as env.observation_space, got {space!r}")
         of_storage: Any = {k: v for k, v in options.items() if k not in OPTION_NAMES}
         of_prioritization: Any = {k: v for k, v in options.items() if k in OPTION_NAMES}
         self.options = PrioritizationOptions(**of_prioritization)

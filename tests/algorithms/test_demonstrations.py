@@ -58,10 +58,12 @@ def test_batch_has_a_fixed_number_of_demonstrations(kind, share, n, monkeypatch)
         assert ((batch.slots >= model.replay_buffer.n_slots) == is_shown(batch)).all()
 
 
-def test_later_call_adds_demonstrations():
+def test_later_call_adds_demonstrations(tmp_path):
     model = make()
-    for n in (20, 30):
-        model.add_demonstrations(shown(n), share=0.25)
+    np.savez(tmp_path / "shown.npz", **shown(30))
+    with np.load(tmp_path / "shown.npz") as arrays:
+        for source in (shown(20), arrays):
+            model.add_demonstrations(source, share=0.25)
 
     assert len(model.demonstrations) == 50
     assert model.demonstrations.rewards[:, 0].tolist() == [*range(100, 120), *range(100, 130)]

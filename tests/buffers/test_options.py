@@ -64,6 +64,7 @@ BAD_INPUTS = [
     ("n_stack", {"n_stack": 2, **MEMORY_OPTIMISED}),
     ("n_stack=2 must divide", {"n_stack": 2, "space": spaces.Box(0, 255, (5, 4, 3), np.uint8)}),
     ("n_stack=4 needs Box", {"n_stack": 4, "space": DICT}),
+    ("pass spaces, such as env.observation_space, got 4", {"space": 4}),
     ("PrioritizedDictReplayBuffer", {"space": DICT, "kind": PrioritizedReplayBuffer}),
     ("info_keys must be a list of keys, got 'cost'", {"info_keys": "cost"}),
     *[(f"no option '{typo}': did you mean '{name}'", {typo: 0.5}) for typo, name in TYPOS.items()],
