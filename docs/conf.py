@@ -32,6 +32,8 @@ CONTRIB = "https://sb3-contrib.readthedocs.io/en/master/"
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
+# NumPy's own names for what it takes as an array would fill three lines.
+autodoc_type_aliases = {"ArrayOrTensor": "array or tensor"}
 maximum_signature_line_length = 80
 add_module_names = False
 

@@ -50,6 +50,7 @@ from sb3_per.prioritization.sampler import (
 )
 from sb3_per.prioritization.sum_tree import FloatArray, IntArray
 
+ArrayOrTensor = ArrayLike | th.Tensor
 # More than one sample before an update may be intended; this many batches without one hardly are.
 BATCHES_BEFORE_WARNING = 10
 WITHOUT_UPDATES = (
@@ -275,9 +276,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         fields = *transitions, self._tensor(weights), slots, weights, infos
         return PrioritizedReplayBufferSamples._make(fields)
 
-    def update_priorities(
-        self, slots: ArrayLike | th.Tensor, td_errors: ArrayLike | th.Tensor
-    ) -> None:
+    def update_priorities(self, slots: ArrayOrTensor, td_errors: ArrayOrTensor) -> None:
         """
         Give sampled transitions the priorities of their new TD errors; O(B log N).
 
@@ -303,7 +302,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         self.sampler.update(slots, td_errors)
         self.batches_without_update = 0
 
-    def probabilities(self, slots: ArrayLike | th.Tensor) -> FloatArray:
+    def probabilities(self, slots: ArrayOrTensor) -> FloatArray:
         """
         Return P(i) for slots, as the weights use it: the probability for one sample of a batch.
 
@@ -413,7 +412,7 @@ class PrioritizedDictReplayBuffer(  # type: ignore[misc]  # its batches: see Pri
     """A ``PrioritizedReplayBuffer`` for Dict observations, with the same options."""
 
 
-def _as_slots(slots: ArrayLike | th.Tensor) -> IntArray:
+def _as_slots(slots: ArrayOrTensor) -> IntArray:
     """Return slots as int64, shape (B,); raise ValueError for what cannot be slots."""
     if isinstance(slots, th.Tensor):
         slots = slots.cpu().numpy()
@@ -423,7 +422,7 @@ def _as_slots(slots: ArrayLike | th.Tensor) -> IntArray:
     return array.astype(np.int64, copy=False)
 
 
-def _as_td_errors(td_errors: ArrayLike | th.Tensor) -> FloatArray:
+def _as_td_errors(td_errors: ArrayOrTensor) -> FloatArray:
     """Return TD errors as float64, shape (B,)."""
     if isinstance(td_errors, th.Tensor):
         td_errors = td_errors.detach().cpu()
