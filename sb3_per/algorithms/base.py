@@ -26,7 +26,7 @@ from sb3_per.algorithms.environments import (
     resolve_buffer_class,
     stacks_frames_first,
 )
-from sb3_per.algorithms.metrics import Metrics
+from sb3_per.algorithms.metrics import Metrics, metrics_of
 from sb3_per.algorithms.models import (
     Place,
     copy_to_save,
@@ -113,6 +113,7 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             super()._setup_model()
         finally:
             self.n_steps = n_steps
+        metrics_of(*np.ones((2, 1), np.float32))  # compiled now, so that no step waits
         # With all defaults, so that a saved model keeps its options when defaults change.
         self.replay_buffer_kwargs = options_of(self.replay_buffer, options)
 

@@ -43,7 +43,7 @@ def metrics_of(
     :param loss_threshold: The abs(TD error) at which the loss turns linear; None if it never does.
     """
     metrics = np.empty(len(Metrics._fields))
-    _fill(td_errors, weights, np.inf if loss_threshold is None else loss_threshold, metrics)
+    _fill(td_errors, weights, np.inf if loss_threshold is None else float(loss_threshold), metrics)
     return Metrics._make(metrics.tolist())
 
 

@@ -32,12 +32,11 @@ class RankBased(TDErrorPrioritization):
 
     def _set_ranks(self, n_ranks: int) -> None:
         """Give the first ranks their masses, and 0 to the others."""
-        # From the last call on, which Ctrl-C may have stopped, not from the change of the order.
-        n_before = self._n_ranks
-        ranks = np.arange(min(n_ranks, n_before), max(n_ranks, n_before))
-        masses = np.zeros(1)
-        if n_ranks > n_before:
-            masses = np.power(ranks + 1.0, -self.alpha, dtype=np.float64)
+        n_before, self._n_ranks = self._n_ranks, -1
+        # All of them if Ctrl-C has stopped the last call; else those that come or go.
+        bounds = (0, self.tree.n_leaves) if n_before < 0 else sorted((n_before, n_ranks))
+        ranks = np.arange(*bounds)
+        masses = np.where(ranks < n_ranks, (ranks + 1.0) ** -self.alpha, 0.0)
         self.tree.set(ranks, masses)
         self._n_ranks = n_ranks
 
