@@ -49,7 +49,6 @@ class ReplayBufferKwargs(PrioritizationKwargs, total=False):
     n_steps: int
     gamma: float
     n_stack: int | None
-    frames_first: bool | None
     info_keys: Sequence[str]
 
 

@@ -24,7 +24,6 @@ from sb3_per.algorithms.environments import (
     n_stack_by_default,
     require_matching_buffer,
     resolve_buffer_class,
-    stacks_frames_first,
 )
 from sb3_per.algorithms.metrics import Metrics, metrics_of
 from sb3_per.algorithms.models import (
@@ -143,8 +142,6 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
             n_stack = n_stack_by_default(self, kind)
             if n_stack > 1:
                 options["n_stack"] = n_stack
-        if options.get("n_stack", 1) > 1 and options.get("frames_first") is None:
-            options["frames_first"] = stacks_frames_first(self.env)
         return options
 
     def _defaults_of(self, prioritization: Any) -> Mapping[str, Any]:

@@ -91,15 +91,6 @@ def n_stack_by_default(model: PrioritizedAlgorithm, kind: type[PrioritizedReplay
     return int(stack.stacked_obs.n_stack) if obstacle is None else 1
 
 
-def stacks_frames_first(env: VecEnv | None) -> bool | None:
-    """Return whether ``VecFrameStack`` stacks frames on the first axis; None without one."""
-    if env is None or (stack := unwrap_vec_wrapper(env, VecFrameStack)) is None:
-        return None
-    transpose = unwrap_vec_wrapper(env, VecTransposeImage)
-    is_transposed = transpose is not None and not transpose.skip
-    return is_transposed or bool(stack.stacked_obs.channels_first)
-
-
 def changes_frames(env: VecEnv | None) -> str | None:
     """Return the class of a wrapper around ``VecFrameStack`` that may change frames, or None."""
     while isinstance(env, VecEnvWrapper) and not isinstance(env, VecFrameStack):

@@ -25,8 +25,6 @@ from sb3_per.algorithms.networks import (
 from sb3_per.buffers.prioritized import PrioritizedReplayBufferSamples
 from sb3_per.options import RAINBOW, ReplayBufferKwargs
 
-# A GPU projects at most so many atoms by a product with all shares, (n_atoms, n_atoms).
-MOST_IN_PRODUCT = 101
 # The logged metrics that have a meaning for distributions of returns.
 OF_DISTRIBUTIONS = ("loss", "weight_mean", "effective_sample_size")
 
@@ -252,25 +250,7 @@ def project(probabilities: th.Tensor, values: th.Tensor, v_min: float, v_max: fl
     n_atoms = values.shape[1]
     places = (values.clamp(v_min, v_max) - v_min) * ((n_atoms - 1) / (v_max - v_min))
     places.clamp_(max=n_atoms - 1)  # rounding can pass the last atom, whose share would be negative
-    is_small = n_atoms <= MOST_IN_PRODUCT
-    use_product = is_small and not values.is_cpu
-    return (project_by_product if use_product else project_by_adding)(probabilities, places)
-
-
-def project_by_product(probabilities: th.Tensor, places: th.Tensor) -> th.Tensor:
-    """
-    Return the probabilities of the atoms, (B, n_atoms).
-
-    :param places: Where the values lie among the atoms, from 0 to n_atoms - 1, (B, n_atoms).
-    """
-    atoms = th.arange(places.shape[1], device=places.device).unsqueeze(1)  # (n_atoms, 1)
-    shares = (1 - (places.unsqueeze(1) - atoms).abs()).clamp_(min=0)  # (B, n_atoms, n_atoms)
-    return (shares * probabilities.unsqueeze(1)).sum(dim=2)
-
-
-def project_by_adding(probabilities: th.Tensor, places: th.Tensor) -> th.Tensor:
-    """Return the same as ``project_by_product``, in a time linear in the number of atoms."""
-    lower = places.long().clamp_(0, places.shape[1] - 2)  # NaN becomes any atom
+    lower = places.long().clamp_(0, n_atoms - 2)  # NaN becomes any atom
     of_upper = (places - lower) * probabilities
     moved = th.zeros_like(probabilities)
     for atoms, shares in ((lower, probabilities - of_upper), (lower + 1, of_upper)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -16,32 +15,26 @@ from sb3_per._utils import fill, kernel
 from sb3_per.prioritization.sum_tree import IntArray
 
 Frames = NDArray[np.uint8]
-# Makes an array of a shape and a type, as ``np.empty`` does.
-
-# One row without stacks may come from environments that were used elsewhere, unless it is the first
-# one; so many come from observations that are not stacked.
-ROWS_BEFORE_WARNING = 10
 
 
 class StackLayout:
     """
     The shape of stacked observations, and the axis on which ``VecFrameStack`` has stacked them.
 
-    :param frames_first: Whether frames are stacked on the first axis; None to decide by the space.
+    The space decides about the axis. On the other one, frames would not be found again from step to
+    step: then observations are right, and take more memory.
+
     :raises ValueError: for a space that stacked observations cannot have.
     """
 
-    def __init__(
-        self, space: spaces.Space[Any], n_stack: int, n_envs: int, frames_first: bool | None
-    ) -> None:
+    def __init__(self, space: spaces.Space[Any], n_stack: int, n_envs: int) -> None:
         if not isinstance(space, spaces.Box):
             raise ValueError(f"n_stack={n_stack} needs Box observations, got {space}")
         shape = space.shape
-        if frames_first is None:
-            fits_first, fits_last = (shape[axis] % n_stack == 0 for axis in (0, -1))
-            # As SB3 recognizes images with channels first, and as gymnasium stacks other arrays.
-            is_likely = shape[0] == (min(shape) if is_image_space(space) else n_stack)
-            frames_first = fits_first and (is_likely or not fits_last)
+        fits_first, fits_last = (shape[axis] % n_stack == 0 for axis in (0, -1))
+        # As SB3 recognizes images with channels first, and as gymnasium stacks other arrays.
+        is_likely = shape[0] == (min(shape) if is_image_space(space) else n_stack)
+        frames_first = fits_first and (is_likely or not fits_last)
         if shape[0 if frames_first else -1] % n_stack != 0:
             raise ValueError(f"n_stack={n_stack} must divide the number of channels, got {shape}")
         self.shape, self.n_stack, self.n_envs = shape, n_stack, n_envs
@@ -105,7 +98,6 @@ class FrameStore:
         self.starts: dict[int, dict[tuple[int, int], Frames]] = {}
         self.n_added = 0  # steps
         self._latest: Frames | None = None  # the next observations of the last step
-        self._n_unstacked_rows = ROWS_BEFORE_WARNING - 1  # one after the other
 
     @property
     def nbytes(self) -> int:
@@ -139,7 +131,6 @@ class FrameStore:
         if not ((starts >= 0).all() and ends[-1:].sum() == len(frames)):
             raise ValueError(f"starts must have {len(frames)} frames together, got {starts}")
         self.n_added, self._latest, self.starts = n_added, None, {}
-        self._n_unstacked_rows = 0
         targets = self.state_dict()
         fill({name: targets[name] for name in ("ring", "ages")}, state)
         for (place, later, env, n), end in zip(starts.tolist(), ends.tolist(), strict=True):
@@ -201,9 +192,6 @@ class FrameStore:
         if step == 0:
             self.starts.clear()
         self.starts.pop(place, None)
-        self._n_unstacked_rows += 1
-        if is_linked[1].any():
-            self._n_unstacked_rows = 0
         if not is_linked.all():
             whole = stacks, next_stacks[:, :, :-1]
             pairs = np.argwhere(~is_linked).tolist()
@@ -211,8 +199,6 @@ class FrameStore:
         self.frames[place] = next_stacks[:, :, -1].reshape(n_envs, n_bytes)
         self.n_added = step + 1
         self._latest = next_stacks.copy()
-        if self._n_unstacked_rows == ROWS_BEFORE_WARNING:
-            self._warn()
 
     def _require_next(self, row: int, is_full: bool) -> None:
         """Raise ValueError unless a row follows another one; somebody may have set ``pos``."""
@@ -232,16 +218,6 @@ class FrameStore:
         first = (step - 1) % self.n_rows * n_envs
         return self.layout.as_bytes(self.next_observations(np.arange(first, first + n_envs)))
 
-    def _warn(self) -> None:
-        is_first = self.layout.frames_first
-        warnings.warn(
-            f"with n_stack={self.n_stack}, a next observation should be its observation without "
-            f"the oldest frame, followed by a new one, on the {'first' if is_first else 'last'} "
-            "axis. Other observations take more memory: use n_stack=1 for observations that are "
-            f"not stacked, or frames_first={not is_first} for the other axis",
-            stacklevel=4,
-        )
-
 
 class StackedRows:
     """Observations of a buffer, to read as if they were an array (n_rows, n_envs, ...)."""
@@ -254,11 +230,6 @@ class StackedRows:
 
     def __len__(self) -> int:
         return self.shape[0]
-
-    @property
-    def nbytes(self) -> int:
-        """Return how many bytes an array of all observations takes; the frames take fewer."""
-        return math.prod(self.shape) * self.dtype.itemsize
 
     def __getitem__(self, key: Any) -> NDArray[Any]:
         n_rows, n_envs, *shape = self.shape

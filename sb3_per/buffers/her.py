@@ -122,7 +122,7 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
 
     def arguments(self) -> dict[str, Any]:
         arguments = super().arguments()
-        del arguments["n_stack"], arguments["frames_first"]
+        del arguments["n_stack"]
         return {
             **arguments,
             "n_sampled_goal": self.n_sampled_goal,

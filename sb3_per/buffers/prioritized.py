@@ -98,8 +98,6 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         stored once instead of up to ``2 * n_stack`` times, and batches are the same. An algorithm
         does so by default (None) if its environments are a ``VecFrameStack`` of images; 1 turns it
         off. A buffer on its own does so only with a number. Not with ``optimize_memory_usage``.
-    :param frames_first: Whether these frames are stacked on the first axis (True) or the last one;
-        None to decide by the space. An algorithm passes the axis that its ``VecFrameStack`` uses.
     :param info_keys: Keys of the environments' ``infos`` whose values are stored and come back as
         ``batch.infos[key]``, float32 of shape (B, ...). Every step must have them.
     :param prioritization: ``"proportional"`` (the default): P(i) from abs(TD error)^alpha;
@@ -365,7 +363,6 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         return {
             "handle_timeout_termination": bool(self.handle_timeout_termination),
             "n_stack": self.n_stack,
-            "frames_first": self.frames_first,
             "info_keys": [*self.info_keys],
             **vars(self.options),
         }

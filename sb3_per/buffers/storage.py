@@ -49,7 +49,6 @@ class SlotReplayBuffer(ReplayBuffer):
         n_steps: int = 1,
         gamma: float = 0.99,
         n_stack: int | None = None,
-        frames_first: bool | None = None,
         info_keys: Sequence[str] = (),
     ) -> None:
         require_whole("buffer_size", buffer_size)
@@ -83,14 +82,13 @@ class SlotReplayBuffer(ReplayBuffer):
         self.n_steps = int(n_steps)
         self.gamma = float(gamma)  # NumPy's would make float64 of rewards
         self.n_stack = int(n_stack)
-        self.frames_first = frames_first
         self.info_keys = tuple(info_keys)
         self.info_arrays: dict[str, NDArray[Any]] = {}  # made by the first transition
         self.frames = None
         if n_stack > 1:
             self.observation_space = observation_space
             self.obs_shape = get_obs_shape(observation_space)  # type: ignore[assignment]  # of SB3
-            layout = StackLayout(observation_space, self.n_stack, self.n_envs, frames_first)
+            layout = StackLayout(observation_space, self.n_stack, self.n_envs)
             self.frames = frames = FrameStore(self.buffer_size, layout)
             rows: Any = StackedRows  # SB3 declares arrays
             self.observations = rows(frames.observations, self.buffer_size, layout)
@@ -142,7 +140,6 @@ class SlotReplayBuffer(ReplayBuffer):
             "n_envs": self.n_envs,
             "optimize_memory_usage": self.optimize_memory_usage,
             "n_stack": self.n_stack,
-            "frames_first": self.frames is not None and self.frames.layout.frames_first,
             "info_keys": [*self.info_keys],
             "hindsight replay": False,
         }

@@ -22,7 +22,7 @@ from sb3_per.algorithms.networks import (
     RainbowNetwork,
     RainbowPolicy,
 )
-from sb3_per.algorithms.rainbow import project, project_by_product
+from sb3_per.algorithms.rainbow import project
 
 PLAIN = {"n_atoms": 1, "dueling": False, "noisy": False}
 REPLAY = {"prioritization": "proportional", "alpha": 0.6, "beta": (0.4, 1.0), "uniform_share": 0.0}
@@ -106,8 +106,6 @@ def test_projection_is_that_of_a_loop_over_atoms():
 
     expected = reference_projection(probabilities.tolist(), values.tolist(), -2.0, 3.0)
     np.testing.assert_allclose(projected, expected, atol=1e-5)
-    places = (values.clamp(-2, 3) + 2) * 4
-    np.testing.assert_allclose(project_by_product(probabilities, places), expected, atol=1e-5)
 
 
 def test_projection_is_never_negative():

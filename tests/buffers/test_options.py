@@ -180,7 +180,7 @@ WITH_SHARES = {"replacement": True, "weight_normalization": "mean"}
 @pytest.mark.parametrize("possible", [WITHOUT_REPLACEMENT, WITH_SHARES])
 def test_arguments_make_the_same_buffer_again(possible):
     options = {**OTHER_OPTIONS, **possible, "eps": 1e-6}
-    options |= {"prioritization": "lap", "td_error_clip": 5.0, "frames_first": False, "n_stack": 2}
+    options |= {"prioritization": "lap", "td_error_clip": 5.0, "n_stack": 2}
     options |= {"handle_timeout_termination": False, "info_keys": ["cost"]}
 
     buffer = make(**options)
