@@ -26,7 +26,6 @@ Converter = Callable[[dict[str, Any]], dict[str, Any]]
 
 # RL-Zoo's names of the algorithms that ours are based on.
 BASES = {name: name.removeprefix("per_") for name in ALGORITHMS} | {"rainbow": "dqn"}
-MINATAR_GAMES = ("asterix", "breakout", "freeway", "seaquest", "space_invaders")
 FLOAT_AS_TEXT = r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+"  # to PyYAML
 # Classes whose names YAML files use.
 _NAMED = (
@@ -56,26 +55,11 @@ def register() -> None:
     for named in _NAMED:
         # The module in which RL-Zoo evaluates the text of an argument.
         setattr(exp_manager, named.__name__, named)
-    _register_minatar()
-
-
-def _register_minatar() -> None:
-    """
-    Register MinAtar's environments as its own ``register_envs`` does, without importing MinAtar.
-
-    MinAtar imports seaborn, which would take a second of CPU time in each command and each run.
-    """
     # RL-Zoo's --gym-packages cannot do it: MinAtar registers when called, not when imported.
-    if importlib.util.find_spec("minatar") is None or "MinAtar/Breakout-v1" in gym.registry:
-        return
-    for game in MINATAR_GAMES:
-        name = game.title().replace("_", "")
-        for version, is_minimal in (("v0", False), ("v1", True)):
-            gym.register(
-                f"MinAtar/{name}-{version}",
-                entry_point="minatar.gym:BaseEnv",
-                kwargs={"game": game, "use_minimal_action_set": is_minimal},
-            )
+    if importlib.util.find_spec("minatar") and "MinAtar/Breakout-v1" not in gym.registry:
+        import minatar.gym
+
+        minatar.gym.register_envs()
 
 
 def config_folder() -> pathlib.Path:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import gymnasium as gym
 import optuna
 import pytest
 import rl_zoo3
@@ -75,20 +74,6 @@ def test_import_does_not_import_rl_zoo():
     code = "import sb3_per.zoo, sb3_per.cli, sys; sys.exit('rl_zoo3' in sys.modules)"
 
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_minatar_environments_need_no_import(own_registry):
-    minatar = pytest.importorskip("minatar.gym")
-    ours = {name: spec for name, spec in gym.registry.items() if name.startswith("MinAtar/")}
-    for name in ours:
-        del gym.registry[name]
-
-    minatar.register_envs()
-
-    assert len(ours) == 10
-    assert ours == {name: gym.registry[name] for name in ours}
-    code = "import sys; from sb3_per import zoo; zoo.register(); sys.exit('minatar' in sys.modules)"
-    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
 
 
 @pytest.mark.parametrize("name", OTHERS)
