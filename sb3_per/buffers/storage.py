@@ -66,7 +66,7 @@ class SlotReplayBuffer(ReplayBuffer):
                 "Dict observations need a buffer such as PrioritizedDictReplayBuffer, got "
                 f"{type(self).__name__}"
             )
-        # With frames stored once, SB3 makes the arrays of a space without numbers.
+        # SB3 allocates whole observations; frames are stored elsewhere, so its space is empty then.
         space = observation_space
         if n_stack > 1 and not has_dict:
             space = spaces.Box(0, 0, (0,), np.uint8)

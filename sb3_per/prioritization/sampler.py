@@ -129,19 +129,17 @@ class PrioritizedSampler:
         """
         tree, n_inserted = self.prioritization.tree, self.n_sampleable
         share, n_uniform = float(self.options.uniform_share), 0
-        # The first numbers are for the uniform part, which takes the end of the batch. The last one
-        # rounds the share.
-        numbers = self.generator.random(batch_size + (share > 0))
+        numbers = self.generator.random(batch_size)  # one for each transition
         if share > 0:
-            n_uniform = min(int(share * batch_size + numbers[-1]), batch_size)
-        of_uniform, points = numbers[:n_uniform], numbers[n_uniform:batch_size]
+            n_uniform = min(int(share * batch_size + self.generator.random()), batch_size)
+        uniforms, points = numbers[:n_uniform], numbers[n_uniform:]
         leaves = np.zeros(batch_size, dtype=np.int64)
         kind = STRATIFIED if self._stratified else INDEPENDENT
         total = find_leaves(tree.nodes, tree.starts, points, kind, leaves)
         slots = self.prioritization.slots_at(leaves)
         if n_uniform > 0:
-            uniform_slots = slots[-n_uniform:]  # a view
-            _sample_uniform(self.flags, self._numbers, of_uniform, self._stratified, uniform_slots)
+            uniform_slots = slots[-n_uniform:]  # a view of the end of the batch
+            _sample_uniform(self.flags, self._numbers, uniforms, self._stratified, uniform_slots)
             if slots is not leaves:  # ranks; else the leaves are filled in already
                 leaves[-n_uniform:] = self.prioritization.leaves_of(uniform_slots)
         uniform_part = share / n_inserted
