@@ -59,6 +59,8 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
     :raises ValueError: for an option out of its range, and for environments without goals.
     """
 
+    _inserts_rows = False
+
     def __init__(
         self,
         buffer_size: int,
@@ -183,12 +185,6 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
         slots: IntArray = rows * self.n_envs + env
         return slots
 
-    def _insert_row(self, row: int) -> None:
-        """Do nothing: an episode is inserted when it ends."""
-
-    def _sync_sampler(self) -> None:
-        """Do nothing: as in SB3, episodes can be sampled wherever ``pos`` is."""
-
     def _truncate(self, envs: IntArray) -> None:
         """Treat running episodes as truncated; they can be sampled then."""
         super()._truncate(envs)
@@ -237,12 +233,9 @@ class PrioritizedHerReplayBuffer(  # type: ignore[misc]  # its batches: see Prio
         parts: list[Any] = [self._get_real_samples(rows[:n_real], envs[:n_real], env)]
         if n_real < batch_size:
             parts.append(self._get_virtual_samples(rows[n_real:], envs[n_real:], env))
-        # Without discounts, since returns are of one step.
-        fields: list[Any] = [
-            map_arrays(lambda *tensors: th.cat(tensors), *(part[i] for part in parts))
-            for i in range(5)
-        ]
-        return self._batch_of([*fields, None], SampledBatch(slots, weights))
+        *fields, _ = zip(*parts, strict=True)  # the last ones are discounts: None with one step
+        joined = [map_arrays(lambda *tensors: th.cat(tensors), *field) for field in fields]
+        return self._batch_of([*joined, None], SampledBatch(slots, weights))
 
     def _require_enough(self, batch_size: int) -> None:
         if self.n_sampleable == 0:

@@ -135,6 +135,10 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
     :raises ValueError: for an option out of its range.
     """
 
+    # Whether a row can be sampled once it is stored. With hindsight replay, episodes can be when
+    # they have ended, wherever `pos` is, as in SB3.
+    _inserts_rows = True
+
     def __init__(
         self,
         buffer_size: int,
@@ -221,6 +225,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
 
     def _insert_row(self, row: int) -> None:
         """Insert the transitions of a row that ``add`` has stored."""
+        if not self._inserts_rows:
+            return
         self.sampler.insert(self._slots_of(row))
         # Memory-optimised storage has put the newest next observation in the row at `pos`.
         if self.optimize_memory_usage and self.full:
@@ -336,6 +342,8 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         those dropped from its end cannot be sampled any more. A transition that was replaced by
         hand keeps its priority: only how many are stored, and where they end, is compared.
         """
+        if not self._inserts_rows:
+            return
         n_stored = len(self)
         if self.optimize_memory_usage and self.full:
             n_stored -= self.n_envs

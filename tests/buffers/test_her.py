@@ -18,16 +18,7 @@ from stable_baselines3.common.envs import BitFlippingEnv
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from stable_baselines3.her.goal_selection_strategy import GoalSelectionStrategy
 
-from sb3_per import (
-    PERDQN,
-    PERSAC,
-    PERTD3,
-    PERTQC,
-    PrioritizedHerReplayBuffer,
-    Rainbow,
-    load_buffer,
-    save_buffer,
-)
+from sb3_per import PERDQN, PERSAC, PERTD3, PERTQC, PrioritizedHerReplayBuffer, Rainbow
 
 
 class Goals(gym.Env):
@@ -193,17 +184,15 @@ def test_truncated_episode_does_not_go_on(end):
     assert buffer.ep_length[:, 0].tolist() == [3, 3, 3, 4, 4, 4, 4, 1, 0, 0]
 
 
-@pytest.mark.parametrize("size", [10, 12])
-def test_truncated_episode_ends_in_a_buffer_of_another_size(size, tmp_path):
+def test_truncated_episode_ends_in_a_buffer_of_another_size():
     buffer = fill(make(10, 2), 3)
     buffer.end_episodes()
     fill(buffer, 4, first=3, done_at=[(6, 0), (6, 1)])
-    save_buffer(buffer, tmp_path / "buffer.npz")
 
-    loaded = make(size, 2)
-    load_buffer(tmp_path / "buffer.npz", loaded)
+    other = make(12, 2)
+    other._refill_from(buffer)
 
-    assert loaded.ep_length[:7].tolist() == [[3, 3]] * 3 + [[4, 4]] * 4
+    assert other.ep_length[:7].tolist() == [[3, 3]] * 3 + [[4, 4]] * 4
 
 
 def test_pickled_buffer_continues_with_the_same_batches():
