@@ -129,10 +129,11 @@ class PrioritizedSampler:
         """
         tree, n_inserted = self.prioritization.tree, self.n_sampleable
         share, n_uniform = float(self.options.uniform_share), 0
-        numbers = self.generator.random(batch_size)  # one for each transition
+        # One number for each transition, and one that rounds the share: a second call is slower.
+        numbers = self.generator.random(batch_size + (share > 0))
         if share > 0:
-            n_uniform = min(int(share * batch_size + self.generator.random()), batch_size)
-        uniforms, points = numbers[:n_uniform], numbers[n_uniform:]
+            n_uniform = min(int(share * batch_size + numbers[-1]), batch_size)
+        uniforms, points = numbers[:n_uniform], numbers[n_uniform:batch_size]
         leaves = np.zeros(batch_size, dtype=np.int64)
         kind = STRATIFIED if self._stratified else INDEPENDENT
         total = find_leaves(tree.nodes, tree.starts, points, kind, leaves)
