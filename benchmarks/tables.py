@@ -59,6 +59,7 @@ def variants(suite: str, base: str, *others: str) -> pd.DataFrame:
 def tasks(suite: str, base: str, *others: str) -> pd.DataFrame:
     """Return a row for each environment: P over the base; of one variant, final returns, too."""
     results, runs = _suite(suite)
+    runs = runs.assign(equal_time_score=verdicts.equal_time_scores(results, runs, base))
     environments = [*results.suite.environments]
     made = []
     for scope in (ALL, *environments) if len(environments) > 1 else environments:

@@ -224,7 +224,7 @@ class PERDQN(PrioritizedAlgorithm, DQN):
         if self.double_q:
             # In evaluation mode, as in `predict`: dropout would choose at random, and batch norm
             # would count the batch twice.
-            with evaluating(self.q_net):
+            with evaluating(self.policy.q_net):
                 next_q_values = self.double_q_values(batch.next_observations)  # (B, n_actions)
         return next_q_values.argmax(dim=1, keepdim=True)
 
