@@ -1,4 +1,4 @@
-# sb3-per with RL-Zoo, Ray and Atari, for all nodes of a cluster. Build it in a clone:
+# sb3-per with RL-Zoo, Ray and Atari, for all nodes of a cluster. In a copy of the source:
 #
 #     docker build -t sb3-per .
 #     docker run --rm --shm-size=1g sb3-per \

@@ -91,7 +91,7 @@ def fill(targets: Any, sources: Any, name: str = "arrays") -> None:
 
 def install(extra: str) -> str:
     """Return the commands that install an extra of sb3-per; each of them is enough."""
-    return f'pip install ".[{extra}]" in a clone, or pip install "sb3-per[{extra}]"'
+    return f'pip install ".[{extra}]" in a copy of the source, or pip install "sb3-per[{extra}]"'
 
 
 class Cache(FunctionCache):  # type: ignore[misc]  # mypy does not see numba's classes
