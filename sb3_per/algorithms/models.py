@@ -64,6 +64,9 @@ def restore_options(model: PrioritizedAlgorithm) -> None:
     of_file = stored.get("prioritization")
     if given.get("prioritization", of_file) != of_file:
         replaced |= {*OPTION_NAMES}  # the others were chosen for the stored prioritization
+    kind = model.replay_buffer_class
+    if isinstance(kind, type) and issubclass(kind, PrioritizedReplayBuffer):  # no file has it there
+        replaced.add("replay_buffer_class")
     stored = {name: value for name, value in stored.items() if name not in replaced}
     options = json_to_data(json.dumps(stored))
     model.replay_buffer_class = options.pop("replay_buffer_class", model.replay_buffer_class)

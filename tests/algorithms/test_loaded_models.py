@@ -370,3 +370,11 @@ def test_buffer_class_with_fixed_options_is_loaded(tmp_path):
 
     assert type(loaded.replay_buffer) is NotStratified
     assert not loaded.replay_buffer.options.stratified
+
+
+def test_buffer_class_that_load_is_given_replaces_the_stored_one(tmp_path):
+    make(replay_buffer_class=NotStratified).save(tmp_path / "model")
+
+    loaded = PERDQN.load(tmp_path / "model", replay_buffer_class=PrioritizedReplayBuffer)
+
+    assert type(loaded.replay_buffer) is PrioritizedReplayBuffer
