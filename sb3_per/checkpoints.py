@@ -61,8 +61,7 @@ def load_checkpoint(
     :param env: As many environments, with the same wrappers, as the run had.
     :param device: The device of networks and batches.
     :param algorithm: The class of the model, if it is a subclass of your own.
-    :param options: As for ``PERDQN.load``; ``load_buffer`` says how a buffer with other options is
-        filled.
+    :param options: As for ``PERDQN.load``; ``load_buffer`` says which of the buffer's may change.
     :return: A model of the class that was saved.
     :raises ValueError: for a damaged file, another kind, and environments that do not fit.
     """

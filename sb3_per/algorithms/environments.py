@@ -1,4 +1,4 @@
-"""What fits an environment: the buffer's class, and the axis of its frames."""
+"""What fits an environment: the buffer's class, and whether it stores each frame once."""
 
 from __future__ import annotations
 
