@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sb3_per.algorithms.base import PrioritizedAlgorithm
 
 Transitions = Mapping[str, Any]  # arrays (n, ...), or dicts of arrays for Dict observations
+FLAT = ("actions", "rewards", "terminations", "truncations")  # never dicts
 
 
 class WithDemonstrations:
@@ -106,8 +107,7 @@ def _pieces_of(model: PrioritizedAlgorithm, source: Any) -> Iterator[Transitions
     elif hasattr(source, "iterate_episodes"):
         for episode in source.iterate_episodes():
             observations = map_arrays(np.asarray, episode.observations)
-            names = "actions", "rewards", "terminations", "truncations"
-            piece = {name: getattr(episode, name) for name in names}
+            piece = {name: getattr(episode, name) for name in FLAT}
             piece["observations"] = select(observations, np.s_[:-1])
             piece["next_observations"] = select(observations, np.s_[1:])
             yield _scaled_and_transposed(model, piece)
@@ -121,6 +121,9 @@ def _pieces_of(model: PrioritizedAlgorithm, source: Any) -> Iterator[Transitions
 def _scaled_and_transposed(model: PrioritizedAlgorithm, piece: Transitions) -> Transitions:
     """Return transitions of an environment with actions scaled and images transposed."""
     piece = dict(piece)
+    lengths = {name: len(piece[name]) for name in FLAT}
+    if len({*lengths.values()}) > 1:
+        raise ValueError(f"demonstrations must have arrays of one length, got {lengths}")
     images = None if model.env is None else unwrap_vec_wrapper(model.env, VecTransposeImage)
     for name in ("observations", "next_observations"):
         if images is not None:

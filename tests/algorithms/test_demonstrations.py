@@ -141,6 +141,17 @@ def test_returns_end_with_each_source():
     np.testing.assert_allclose(rewards, expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("name", ["actions", "rewards", "terminations", "truncations"])
+def test_demonstrations_of_unequal_lengths_are_refused(name):
+    model = make()
+    source = shown(20)
+
+    with pytest.raises(ValueError, match=f"arrays of one length, got .*'{name}': 19"):
+        model.add_demonstrations({**source, name: source[name][:19]})
+
+    assert model.demonstrations is None
+
+
 @pytest.mark.parametrize("n_envs", [1, 3])
 def test_buffers_are_sources(n_envs):
     expert = make(env=make_vec_env(lambda: Point(True), n_envs=n_envs)).learn(90)
