@@ -229,8 +229,11 @@ def test_stopped_training_is_resumed(signal_number, tmp_path, monkeypatch, run_h
     assert (folder / "CartPole-v1" / "config.yml").read_text() == config
     assert env.obs_rms.count > 2000
     evaluations = np.load(folder / "evaluations.npz")
-    assert evaluations["timesteps"].tolist() == [350, 700, 1050, 1400, 1750]
-    assert evaluations["results"].shape == (5, 5)
+    evaluated = evaluations["timesteps"].tolist()
+    # The signal may come during an evaluation, which is then lost.
+    lost = [resumed_from] if resumed_from not in evaluated else []
+    assert evaluated == [step for step in (350, 700, 1050, 1400, 1750) if step not in lost]
+    assert evaluations["results"].shape == (len(evaluated), 5)
     assert {*logs} == {"0.monitor.csv", "1.monitor.csv"}
     for name, before in logs.items():
         assert (folder / name).read_text().startswith(before)
