@@ -3,7 +3,7 @@ Prioritized critics without copies of ``train``.
 
 SB3's ``train`` looks up its loss function under a global name. This module runs the same code with
 other globals: there, the name is a loss function that weights its gradient and passes the TD errors
-of the last batch to the buffer. SB3's module stays as it is, and changes in SB3's
+of the last batch to the buffer. SB3's module and the model stay as they are, and changes in SB3's
 ``train`` need no change here. If a version of SB3 computes its loss in another way, ``train``
 raises an error, because the loss must be computed a known number of times in each gradient step.
 
@@ -15,13 +15,12 @@ the process.
 from __future__ import annotations
 
 import functools
-import threading
 import types
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch as th
+from stable_baselines3.common.base_class import BaseAlgorithm
 from torch.nn import functional as F
 
 from sb3_per.algorithms.base import PrioritizedAlgorithm
@@ -59,28 +58,10 @@ class WeightedLoss:
         self._loss = algorithm.loss_function(base_loss)
         self._errors: list[th.Tensor] = []
 
-    @contextmanager
-    def keeping_batches(self) -> Iterator[None]:
-        """Keep each batch that is sampled within the ``with`` block."""
-        # Not another buffer in the place of this one: a signal handler may save the model now.
-        buffer = vars(self._algorithm.replay_buffer)
-        before, sample = buffer.get("sample"), self._replay.sample
-        thread = threading.get_ident()
-
-        def keep(*args: Any, **kwargs: Any) -> PrioritizedReplayBufferSamples:
-            batch = sample(*args, **kwargs)
-            if threading.get_ident() == thread:  # others may look at batches of their own
-                self._batch = batch
-            return batch
-
-        buffer["sample"] = keep
-        try:
-            yield
-        finally:
-            if before is None:
-                del buffer["sample"]
-            else:
-                buffer["sample"] = before
+    def sample(self, *args: Any, **kwargs: Any) -> PrioritizedReplayBufferSamples:
+        """Return a batch, and keep it for the loss."""
+        self._batch = self._replay.sample(*args, **kwargs)
+        return self._batch
 
     def __call__(
         self, current: th.Tensor, target: th.Tensor, *args: Any, **kwargs: Any
@@ -100,6 +81,19 @@ class WeightedLoss:
             self.steps.append(metrics_of(errors, batch.host_weights.ravel(), threshold))
             self._errors.clear()
         return self._loss(current, target, *args, **kwargs)
+
+
+class ModelView:
+    """A model as SB3's ``train`` sees it: with other batches. The model itself stays as it is."""
+
+    def __init__(self, model: BaseAlgorithm, sample: Callable[..., Any]) -> None:
+        vars(self).update(_model=model, replay_buffer=types.SimpleNamespace(sample=sample))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._model, name, value)
 
 
 class PrioritizedCriticAlgorithm(PrioritizedAlgorithm):
@@ -156,8 +150,8 @@ class PrioritizedCriticAlgorithm(PrioritizedAlgorithm):
         train = train.__func__
         loss = WeightedLoss(self, lookup_global(train, self.loss_name))
         given = () if batch_size is None else (batch_size,)
-        with loss.keeping_batches():
-            with_global(train, self.loss_name, loss)(self, gradient_steps, *given)
+        view = ModelView(self, loss.sample)
+        with_global(train, self.loss_name, loss)(view, gradient_steps, *given)
         expected = self.n_losses * gradient_steps
         if loss.n_computed != expected:
             raise RuntimeError(

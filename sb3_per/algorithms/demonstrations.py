@@ -35,12 +35,11 @@ class WithDemonstrations:
         self, buffer: PrioritizedReplayBuffer, demonstrations: PrioritizedReplayBuffer, share: float
     ) -> None:
         self._buffer, self._demonstrations, self._share = buffer, demonstrations, share
-        self._sample = buffer.sample  # of now: critics replace it while they train
 
     def sample(self, batch_size: int, env: Any = None) -> PrioritizedReplayBufferSamples:
         """Return a batch whose last rows are demonstrations; all are, until the agent plays."""
         n = round(self._share * batch_size) if self._buffer.n_sampleable > 0 else batch_size
-        parts = [self._sample(batch_size - n, env)] if n < batch_size else []
+        parts = [self._buffer.sample(batch_size - n, env)] if n < batch_size else []
         if n > 0:
             for name in ("device", "n_steps", "gamma", "beta"):  # of the moment
                 setattr(self._demonstrations, name, getattr(self._buffer, name))

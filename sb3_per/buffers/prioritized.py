@@ -176,10 +176,7 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
         warm_up(self.options)  # so that no later call waits
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {**self.__dict__, "batches_without_update": 0}
-        if getattr(state.get("sample"), "__module__", "").startswith("sb3_per."):
-            del state["sample"]  # an algorithm's, while it trains
-        return state
+        return {**self.__dict__, "batches_without_update": 0}
 
     def __repr__(self) -> str:
         name = getattr(self.options.prioritization, "__name__", self.options.prioritization)
