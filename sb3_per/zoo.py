@@ -96,21 +96,10 @@ def refuse_number_as_text(name: str, value: Any) -> None:
 _SEARCHED = ("alpha", "uniform_share")
 _SEARCHED_WITH_GOALS = ("n_sampled_goal", "goal_selection_strategy")
 _FIXED = "replay_buffer_kwargs."
-# RL-Zoo has no search for CrossQ, which has SAC's hyperparameters except tau.
+# RL-Zoo has no search for CrossQ: SAC's, without tau.
 _SEARCHED_AS = {"crossq": "sac"}
-
-
-class _WithoutTau:
-    """A trial that suggests no tau, for an algorithm without target networks."""
-
-    def __init__(self, trial: optuna.Trial) -> None:
-        self._trial = trial
-
-    def suggest_float(self, name: str, low: float, high: float, **options: Any) -> float:
-        return low if name == "tau" else self._trial.suggest_float(name, low, high, **options)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._trial, name)
+# Searched for the base, and unused here: CrossQ has no target networks, Rainbow explores by noise.
+_UNUSED = {"per_crossq": ("tau",), "rainbow": ("exploration_fraction", "exploration_final_eps")}
 
 
 def sampler_of(algorithm: str) -> Sampler:
@@ -133,8 +122,7 @@ def sampler_of(algorithm: str) -> Sampler:
     def sample(
         trial: optuna.Trial, n_actions: int, n_envs: int, additional_args: dict[str, Any]
     ) -> dict[str, Any]:
-        searched: Any = _WithoutTau(trial) if base == "crossq" else trial
-        of_base = sample_base(searched, n_actions, n_envs, additional_args)
+        of_base = sample_base(trial, n_actions, n_envs, additional_args)
         _suggest_options(trial, algorithm, additional_args.get("her_kwargs", {}))
         sampled = convert(trial.params)
         # RL-Zoo makes noise from these two only when it reads a stored trial.
@@ -171,8 +159,8 @@ def converter_of(algorithm: str) -> Converter:
         converted = {**convert_base(others), "replay_buffer_kwargs": of_buffer}
         # RL-Zoo would replace those of the section, with its network for images (its issue #431).
         del converted["policy_kwargs"]
-        if algorithm == "rainbow":  # noise explores
-            del converted["exploration_fraction"], converted["exploration_final_eps"]
+        for unused in _UNUSED.get(algorithm, ()):
+            del converted[unused]
         return converted
 
     return convert
