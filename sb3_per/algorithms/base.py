@@ -216,7 +216,8 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         if getattr(self, "replay_buffer", None) is None:  # it was deleted to save memory
             self.replay_buffer = self._new_buffer()
         buffer = self.replay_buffer
-        suffix = "npz" if pathlib.Path(f"{path}.npz").is_file() else "pkl"  # of SB3
+        there = (kind for kind in ("npz", "pkl") if pathlib.Path(f"{path}.{kind}").is_file())
+        suffix = next(there, "npz")  # pkl is SB3's
         file = open_path(path, "r", self.verbose, suffix=suffix)
         with contextlib.nullcontext() if file is path else file:
             if is_archive(file):
