@@ -100,10 +100,11 @@ def training() -> pd.DataFrame:
     names, tasks = (measured.index.unique(level) for level in ("name", "task"))
     made = [{"over DQN": "DQN, microseconds a step"}]
     made[0] |= {task: f"{measured.loc[('DQN', task), 'us a step']:.0f}" for task in tasks}
-    for name in names[1:]:
-        row = {"over DQN": name}
+    shown = [(name, name, "over DQN") for name in names[1:]]
+    for label, name, base in [*shown, ("PERDQN over DQN with fused Adam", "PERDQN", "over fused")]:
+        row = {"over DQN": label}
         for task in tasks:
-            values = measured.loc[(name, task), ["over DQN", "over DQN, low", "over DQN, high"]]
+            values = measured.loc[(name, task), [base, f"{base}, low", f"{base}, high"]]
             row[task] = "{:.2f} ({:.2f} to {:.2f})".format(*values)
         made.append(row)
     return pd.DataFrame(made)
