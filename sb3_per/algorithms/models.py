@@ -96,6 +96,6 @@ def require_matching_policy(model: OffPolicyAlgorithm) -> None:
     # A policy of the user's own need not derive from any.
     if bases - {*BasePolicy.__mro__} and (is_rainbows or not issubclass(policy, needed)):
         raise ValueError(
-            f"{type(model).__name__} needs a {needed.__name__}, got {policy.__name__}: the policy "
-            "or the saved model is that of another algorithm"
+            f"{type(model).__name__} needs a {needed.__name__}, got {policy.__name__}: a policy or "
+            f"a model of another algorithm cannot become a {type(model).__name__}"
         )
