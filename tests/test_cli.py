@@ -154,19 +154,6 @@ def test_train_fills_a_run_folder(trained):
 @pytest.mark.slow
 @LOOKS_AT_THE_AGENT
 @pytest.mark.filterwarnings("ignore")  # RL-Zoo's own
-@pytest.mark.parametrize("which", [[], ["--load-best"]])
-def test_enjoy_plays_a_trained_agent(trained, which, monkeypatch, run_here, capsys):
-    monkeypatch.chdir(trained[0])
-    common = ("--algo", "per_dqn", "--env", "CartPole-v1", "-f", "logs", "--exp-id", 1)
-
-    run_here("enjoy", *common, *which, "--no-render", "-n", 600)
-
-    assert "Mean reward: " in capsys.readouterr().out
-
-
-@pytest.mark.slow
-@LOOKS_AT_THE_AGENT
-@pytest.mark.filterwarnings("ignore")  # RL-Zoo's own
 def test_best_model_continues_with_options_of_the_command_line(
     trained, monkeypatch, run_here, capsys
 ):

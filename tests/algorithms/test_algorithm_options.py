@@ -11,9 +11,7 @@ from math import inf
 import pytest
 from goal_line import Line
 from models import ALL, PAIRS, SQUARED, Betas, Point, for_kinds, make
-from stable_baselines3 import DQN, SAC
 from stable_baselines3.common.buffers import ReplayBuffer
-from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.dqn.policies import DQNPolicy
 from stable_baselines3.her import HerReplayBuffer
 
@@ -29,7 +27,6 @@ from sb3_per import (
     Rainbow,
     RainbowKwargs,
 )
-from sb3_per.algorithms.critics import PrioritizedCriticAlgorithm
 from sb3_per.algorithms.networks import Parts, RainbowPolicy
 
 # Constructors
@@ -45,19 +42,6 @@ def test_signature_is_that_of_the_base(kind):
     for name, parameter in theirs.items():
         assert (ours[name].default, ours[name].kind) == (parameter.default, parameter.kind), name
     assert "learning_starts:" in pydoc.plain(pydoc.render_doc(kind))
-
-
-def test_every_argument_reaches_dqn():
-    env = make_vec_env(Point, env_kwargs={"discrete": True})
-    values = {name: object() for name in [*inspect.signature(DQN).parameters][2:-1]}
-    checked_by_sb3 = {"policy_kwargs": {"a": 1}, "replay_buffer_kwargs": {"b": 2}, "seed": 3}
-    values |= {**checked_by_sb3, "stats_window_size": 7, "verbose": 0, "device": "meta"}
-
-    theirs, ours = (
-        vars(kind("MlpPolicy", env, **values, _init_setup_model=False)) for kind in (DQN, PERDQN)
-    )
-
-    assert {name: ours[name] for name in theirs} == theirs
 
 
 def test_import_without_docstrings():
@@ -108,44 +92,16 @@ def test_callback_may_look_at_batches():
     with pytest.warns(UserWarning, match="10 batches were sampled"):
         buffer.sample(4)
 
-    class Forgetful(PERDQN):
-        def train(self, gradient_steps, batch_size=100):
-            self.replay_buffer.sample(batch_size)
-
-    with pytest.warns(UserWarning, match="10 batches were sampled"):
-        make(Forgetful, learning_starts=20).learn(80)
-
 
 class OwnAlpha(PERDQN):
     def __init__(self, *args, alpha, **kwargs):
         super().__init__(*args, **{**kwargs, "replay_buffer_kwargs": {"alpha": alpha}})
 
 
-class NamedSAC(SAC):
-    def __init__(self, *args, name, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.name = name
-
-
-class NamedPERSAC(PERSAC, NamedSAC):
-    pass
-
-
-class PERNamedSAC(PrioritizedCriticAlgorithm, NamedSAC):
-    pass
-
-
 def test_subclass_may_name_its_own_argument_as_an_option():
     assert make(OwnAlpha, alpha=0.2).replay_buffer.alpha == 0.2
     with pytest.raises(ValueError, match="beta is an option of the buffer"):
         make(OwnAlpha, alpha=0.2, beta=0.5)
-
-
-@for_kinds([NamedPERSAC, PERNamedSAC])
-def test_subclass_calls_the_constructors_of_all_its_bases(kind):
-    assert make(kind, name="mine").name == "mine"
-    with pytest.raises(ValueError, match="beta is an option of the buffer"):
-        make(kind, name="mine", beta=0.5)
 
 
 # SB3's pull request #1622 has a buffer of this name.

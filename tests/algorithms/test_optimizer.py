@@ -1,12 +1,9 @@
 """PERDQN's fused Adam, and its clipping of gradients."""
 
-import copy
-
 import pytest
 import torch as th
 from models import make
 from stable_baselines3 import DQN
-from stable_baselines3.common.torch_layers import FlattenExtractor
 
 from sb3_per import PERDQN
 from sb3_per.algorithms.dqn import clip_gradients
@@ -49,38 +46,15 @@ def test_user_optimizer_settings_are_kept(chosen):
 
 
 def test_weights_of_another_layout_are_updated_by_plain_adam():
+    """torch's fused Adam would take moments for those of other weights."""
     model = make().learn(60)
     weight = model.q_net.q_net[0].weight
     weight.data = weight.data.T.contiguous().T  # the same numbers
-    plain = copy.deepcopy(model)
-    adam_of(plain)["fused"] = False
-    model._prepare_optimizer()
-    assert not adam_of(model)["fused"]
+    assert adam_of(model)["fused"]
 
-    for trained in (model, plain):
-        trained.policy.optimizer.zero_grad()
-        for parameter in trained.q_net.parameters():
-            factors = th.arange(1.0, 1 + parameter.numel()).reshape(parameter.shape)
-            (parameter * factors).sum().backward()
-        trained.policy.optimizer.step()
-
-    for found, expected in zip(model.q_net.parameters(), plain.q_net.parameters(), strict=True):
-        th.testing.assert_close(found, expected, rtol=1e-6, atol=1e-7)
-
-
-class LearnsPartOfATable(FlattenExtractor):
-    def __init__(self, space):
-        super().__init__(space)
-        self.scale = th.nn.Parameter(th.ones(3, 2)[:, 0])  # every other number in memory
-
-    def forward(self, observations):
-        return super().forward(observations) * self.scale
-
-
-def test_parameters_with_gaps_are_updated_by_plain_adam():
-    model = make(policy_kwargs={"features_extractor_class": LearnsPartOfATable}).learn(60)
-
-    assert not adam_of(model)["fused"]
+    for _ in range(2):  # not turned on again
+        model.learn(60)
+        assert not adam_of(model)["fused"]
 
 
 def test_adam_continues_from_the_state_of_dqn(tmp_path):

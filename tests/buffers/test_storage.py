@@ -134,11 +134,3 @@ def test_add_accepts_array_time_limit_flag():
         buffer.add(*[np.zeros((1, 2))] * 2, *[np.zeros(1)] * 3, infos)
 
     assert buffers[0].timeouts.tolist() == buffers[1].timeouts.tolist() == [[1], [0], [0], [0]]
-
-
-def test_observations_may_have_no_elements():
-    buffer = make(0, space=spaces.Box(0, 1, (0,)))
-    nothing, zeros = np.zeros((1, 0)), np.zeros(1)
-    buffer.add(nothing, nothing, zeros, zeros, zeros, [{}])
-
-    assert buffer.sample(3).observations.shape == (3, 0)

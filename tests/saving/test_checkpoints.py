@@ -2,7 +2,6 @@
 
 import inspect
 import random
-import threading
 from types import SimpleNamespace
 
 import models
@@ -287,17 +286,10 @@ def test_class_of_the_user_may_have_our_name(tmp_path):
 # What no checkpoint can be made of
 
 
-class Unpicklable(PERDQN):
-    def _setup_model(self):
-        super()._setup_model()
-        self.lock = threading.Lock()
-
-
 @pytest.mark.parametrize(
     ("model", "named"),
     [
         (lambda: make(kind=DQN), "PERDQN, got DQN"),
-        (lambda: make(kind=Unpicklable), "pickle"),
         (
             lambda: make(kind=PERDQN, replay_buffer_kwargs={"prioritization": RarelyReplayed}),
             "RarelyReplayed",
@@ -307,9 +299,9 @@ class Unpicklable(PERDQN):
 def test_what_cannot_be_stored_is_refused_before_the_first_step(model, named, tmp_path):
     model = model()
 
-    with pytest.raises((ValueError, TypeError), match=named):
+    with pytest.raises(ValueError, match=named):
         save_checkpoint(model, tmp_path / "checkpoint")
-    with pytest.raises((ValueError, TypeError), match=named):
+    with pytest.raises(ValueError, match=named):
         model.learn(60, callback=CheckpointCallback(50, tmp_path))
 
     assert model.num_timesteps == 0

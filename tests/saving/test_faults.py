@@ -2,7 +2,6 @@
 
 import copy
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +12,6 @@ from checks import assert_same_buffer, check_valid
 from corridor import Corridor, make
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.vec_env import SubprocVecEnv
 
 from sb3_per import PERDQN, load_checkpoint, save_checkpoint
 
@@ -136,20 +134,3 @@ def test_error_in_the_environment_loses_no_transition(error, prioritization, tmp
     assert_it_can_be_saved_and_resumed(model, tmp_path)
     model.learn(20, reset_num_timesteps=False)  # with the same environment
     assert model.replay_buffer.size() == 74
-
-
-@POSIX
-def test_worker_that_is_killed_loses_no_transition(tmp_path):
-    env = make_vec_env(Corridor, n_envs=2, vec_env_cls=SubprocVecEnv)
-    model = model_of("proportional", env)
-
-    def kill(model):
-        os.kill(env.processes[1].pid, signal.SIGKILL)
-
-    with pytest.raises((EOFError, ConnectionError)):
-        model.learn(200, callback=AtStep60(kill))
-
-    assert model.replay_buffer.size() * 2 == 60
-    assert_it_can_be_saved_and_resumed(model, tmp_path)
-    for process in env.processes:
-        process.kill()
