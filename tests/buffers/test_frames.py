@@ -315,21 +315,6 @@ def test_observations_of_another_shape_change_nothing(spoil):
     assert pickle.dumps(buffer) == before
 
 
-def test_an_add_may_be_repeated_after_it_failed():
-    player = Player(n_stack=3)
-    ours, plain = make(player, 7, n_stack=3), make(player, 7)
-
-    for i in range(60):
-        transition = player.step()
-        if i % 5 == 4:
-            observations, then, _, *rest = transition
-            with pytest.raises(ValueError, match="reshape"):
-                ours.add(observations, then, np.zeros(5), *rest)
-        ours.add(*transition)
-        plain.add(*transition)
-        assert_all_equal(ours, plain)
-
-
 # In an algorithm
 
 IMAGE = spaces.Box(0, 255, (36, 40, 1), np.uint8)

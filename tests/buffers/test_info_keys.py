@@ -3,18 +3,11 @@
 import pickle
 from functools import partial
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch as th
 from builders import make_buffer
 from checks import saved_and_loaded
-
-from sb3_per import (
-    PERDQN,
-    load_checkpoint,
-    save_checkpoint,
-)
 
 KEYS = ["cost", "mask", "count", "lives"]
 
@@ -106,26 +99,3 @@ def test_stored_infos_continue(tmp_path):
         add(again, [info(14, 0), info(14, 1)])
         with pytest.raises(ValueError, match="numbers of shape"):
             add(again, [{**info(15, env), "mask": 1} for env in range(2)])
-
-
-class Costs(gym.Wrapper):
-    """The info of a step holds the new observation and a cost."""
-
-    def step(self, action):
-        observation, *rest, info = self.env.step(action)
-        first = observation["observation"] if isinstance(observation, dict) else observation
-        return observation, *rest, {**info, "seen": first.copy(), "cost": float(action)}
-
-
-def test_checkpoint_keeps_infos(tmp_path):
-    env = Costs(gym.make("CartPole-v1"))
-    options = {"info_keys": ["seen", "cost"]}
-    settings = {"buffer_size": 60, "learning_starts": 20, "device": "cpu"}
-    model = PERDQN("MlpPolicy", env, replay_buffer_kwargs=options, **settings).learn(90)
-
-    batch = model.replay_buffer.sample(16)
-    assert th.equal(batch.infos["seen"], batch.next_observations)
-    assert th.equal(batch.infos["cost"], batch.actions.float())
-    save_checkpoint(model, tmp_path / "model.ckpt")
-    again = load_checkpoint(tmp_path / "model.ckpt", env, "cpu").replay_buffer
-    assert np.array_equal(again.info_arrays["seen"], model.replay_buffer.info_arrays["seen"])

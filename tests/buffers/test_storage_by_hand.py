@@ -8,9 +8,7 @@ from builders import (
     BOX,
     DICT,
     MEMORY_OPTIMISED,
-    STACKS,
     fill,
-    fill_with_stacks,
     make_buffer,
     observation,
 )
@@ -160,17 +158,6 @@ def test_row_at_pos_of_shared_storage_is_not_sampled(pos, full, touch):
 
     check_valid(buffer)
     assert rows_reached(buffer) == {*range(N_ROWS if full else pos)} - {pos}
-
-
-def test_frames_stored_once_can_be_cleared_and_shortened():
-    buffer = make(6, space=STACKS, n_stack=4)
-
-    buffer.pos -= 2
-    assert rows_reached(buffer) == {0, 1, 2, 3}
-    buffer.pos = 0
-    fill_with_stacks(buffer, 2)
-
-    assert rows_reached(buffer) == {0, 1}
 
 
 @pytest.mark.parametrize("prioritization", ["proportional", "rank", "lap"])

@@ -116,16 +116,26 @@ def test_each_stratum_gives_one_sample(n_slots, batch_size):
     assert (np.diff(slots) >= 0).all()
 
 
-@pytest.mark.parametrize("stratified", [True, False])
-@pytest.mark.parametrize("replacement", [True, False])
-def test_weights_of_a_slot_add_up_to_uniform_sampling(stratified, replacement):
+@pytest.mark.parametrize(
+    ("prioritization", "stratified", "replacement"),
+    [
+        ("proportional", True, True),
+        ("proportional", False, True),
+        ("proportional", True, False),
+        ("rank", True, True),
+        ("rank", True, False),
+    ],
+)
+def test_weights_of_a_slot_add_up_to_uniform_sampling(prioritization, stratified, replacement):
     """
     Its weights with beta 1, times N / B, add up to 1 in a batch on average: they are unbiased.
 
     Five standard errors are exceeded once in 1.7 million times.
     """
     weights = np.array([0.0, 1.0, 2.0, 0.5, 8.0, 0.0, 1e-3, 4.0, 1.0])
-    sampler = sampler_of(weights, stratified=stratified, replacement=replacement)
+    options = {"prioritization": prioritization, "stratified": stratified}
+    sampler = sampler_of(weights, replacement=replacement, **options)
+    probabilities = sampler.probabilities(np.arange(9))
     batch_size, n_batches, n = 4, 40_000, np.count_nonzero(weights)
     counts, found, naive = np.zeros(9), np.zeros((n_batches, 9)), np.zeros((n_batches, 9))
 
@@ -133,7 +143,7 @@ def test_weights_of_a_slot_add_up_to_uniform_sampling(stratified, replacement):
         sampled = sampler.sample(batch_size, beta=1.0)
         np.add.at(counts, sampled.slots, 1)
         np.add.at(found[batch], sampled.slots, n * sampled.weights[:, 0] / batch_size)
-        of_one = weights[sampled.slots] / weights.sum()
+        of_one = probabilities[sampled.slots]
         np.add.at(naive[batch], sampled.slots, 1 / (batch_size * of_one))
 
     often = counts > 1000
