@@ -157,19 +157,6 @@ def test_model_is_saved_in_the_middle_of_a_step(kind, tmp_path, monkeypatch):
 
 
 @ALL
-def test_sample_of_a_users_stays(kind):
-    model, n_calls = ready(make(kind)), []
-    sample = model.replay_buffer.sample
-    model.replay_buffer.sample = own = lambda *args, **kwargs: (
-        n_calls.append(1) or sample(*args, **kwargs)
-    )
-    model.train(3, 8)
-
-    assert len(n_calls) == 3
-    assert model.replay_buffer.sample is own
-
-
-@ALL
 def test_logged_loss_is_unweighted(kind, monkeypatch):
     ours, theirs = ready(make(kind, options=PAPER)), ready(make(PAIRS[kind]))
     share_a_weighted_batch(ours, theirs, monkeypatch)

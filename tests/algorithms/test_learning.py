@@ -31,7 +31,6 @@ from sb3_per import (
     PERTD3,
     PERTQC,
     PERCrossQ,
-    PrioritizedReplayBuffer,
 )
 
 IMAGE = spaces.Box(0, 255, (36, 36, 1), np.uint8)
@@ -133,35 +132,3 @@ def test_seed_decides_the_run():
     assert all_equal(after(3, 0), after(3, 1))
     assert not all_equal(after(3, 0), after(4, 0))
     assert all_equal(after(3, 0, is_set_later=True), after(3, 1, is_set_later=True))
-
-
-class WithoutWeights(PrioritizedReplayBuffer):
-    def sample(self, *args, **kwargs):
-        batch = super().sample(*args, **kwargs)
-        return batch._replace(weights=batch.weights * 0)
-
-
-class FirstOfTwoBatches(PrioritizedReplayBuffer):
-    def sample(self, *args, **kwargs):
-        batch = super().sample(*args, **kwargs)
-        super().sample(*args, **kwargs)
-        self.returned = batch.slots
-        return batch
-
-    def update_priorities(self, slots, td_errors):
-        assert (slots == self.returned).all()
-        super().update_priorities(slots, td_errors)
-        self.is_updated = True
-
-
-@for_kinds([PERDQN, PERSAC])
-def test_algorithm_learns_with_the_batch_of_an_overridden_sample(kind):
-    model = ready(make(kind, replay_buffer_class=WithoutWeights))
-    critic = model.q_net if kind is PERDQN else model.critic
-    before = [parameter.clone() for parameter in critic.parameters()]
-    model.train(5, 16)
-    assert all_equal(before, critic.parameters())
-
-    model = ready(make(kind, replay_buffer_class=FirstOfTwoBatches))
-    model.train(5, 16)
-    assert model.replay_buffer.is_updated
