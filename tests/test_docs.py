@@ -144,24 +144,6 @@ def test_pictures_are_those_that_the_script_draws():
         assert ElementTree.fromstring(content).get("aria-label")
 
 
-# Numbers that several pages quote, and how many pages do so at least.
-QUOTED = {
-    r"(\d[\d.]*) GB instead of 56": 3,
-    r"(\d[\d.]*) times fewer updates with (?:networks|PERDQN)": 3,
-    r"(\d[\d.]*) times fewer updates with tables": 2,
-}
-
-
-@pytest.mark.parametrize("number", QUOTED)
-def test_pages_quote_the_same_number(number):
-    pages = [README, ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")]
-    texts = [" ".join(page.read_text(encoding="utf-8").split()) for page in pages]
-    found = [re.findall(number, text) for text in texts]
-
-    assert len([page for page in found if page]) >= QUOTED[number]
-    assert len({value for page in found for value in page}) == 1
-
-
 def test_version_is_the_same_everywhere():
     heading = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
     citation = re.search(

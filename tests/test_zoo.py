@@ -255,16 +255,6 @@ def test_search_trains_what_the_stored_trial_says(name, kept, study):
     assert len(seen) > 1
 
 
-def test_search_keeps_options_that_are_not_searched(study):
-    kept = {"td_error_clip": 1.0, "replacement": False}
-
-    options = search(study, "per_dqn", kept)[1]["replay_buffer_kwargs"]
-
-    assert options.items() >= kept.items()
-    assert options["alpha"] <= 1.0
-    assert options["uniform_share"] == 0.0  # another one needs replacement
-
-
 @pytest.mark.parametrize(
     "fixed",
     [
@@ -274,6 +264,7 @@ def test_search_keeps_options_that_are_not_searched(study):
         {"uniform_share": 0.1, "weight_normalization": "mean"},
         {**PAPER, "td_error_clip": "loss"},
         {"prioritization": "lap", "prioritization_kwargs": {"threshold": 1.0}},
+        {"td_error_clip": 1.0, "replacement": False},  # it needs a uniform share of 0
     ],
 )
 def test_search_keeps_options_that_the_yaml_file_fixes(fixed, study):

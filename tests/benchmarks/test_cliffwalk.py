@@ -47,16 +47,6 @@ def test_true_values_of_three_states():
     assert true_values(3) == pytest.approx(np.array([[4 / 9, 0], [0, 2 / 3], [1, 0]]))
 
 
-@pytest.mark.parametrize("n", [2, 7])
-def test_true_values_have_no_td_errors(n):
-    pupil = Learner(n, False, np.random.default_rng(0))
-    pupil.values[:] = true_values(n)
-
-    for kind in range(2 * n):
-        assert pupil.replay(np.array([kind])) == pytest.approx([0.0])
-        assert pupil.error == pytest.approx(0.0)
-
-
 def naive_update(weights, kind, features):
     """A step of 1/4 on weights . features of the state; weights are (n_features, 2)."""
     state, action = divmod(kind, 2)

@@ -90,6 +90,7 @@ def test_unpacked_suite_continues_where_it_ended(tmp_path):
     again = gzip.decompress((tmp_path / f"again{PACKED}").read_bytes()).splitlines()
     assert len(again) == len(rows) - 1
     assert {*again} < {*rows}
+    assert read_packed(tmp_path / f"again{PACKED}").missing == unpacked.missing
 
 
 def test_every_figure_is_drawn_and_shown():

@@ -8,7 +8,6 @@ import pytest
 from matplotlib.figure import Figure
 from small_suite import ENVIRONMENT, of_environment, results, values
 
-from benchmarks.pack import pack, read_packed
 from sb3_per.compare.report import (
     draw_curves,
     table,
@@ -212,17 +211,6 @@ def test_figure_of_many_variants_as_pdf(tmp_path):
     write(made, tmp_path, ending="pdf")
 
     assert (tmp_path / "curves.pdf").read_bytes().startswith(b"%PDF")
-
-
-def test_packed_results_are_read_as_a_run_folder_is(tmp_path):
-    made = results(lambda _, __, seed: None if seed == 4 else [1.0 * seed, 2.0, 3.0])
-    pack(made, tmp_path / "small.jsonl.gz")
-
-    back = read_packed(tmp_path / "small.jsonl.gz")
-
-    assert back.suite == made.suite
-    assert [run for run, _ in back.finished] == [run for run, _ in made.finished]
-    assert back.missing == made.missing
 
 
 @pytest.mark.parametrize("share", np.linspace(0, 0.9, 10))

@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import random
 import tracemalloc
 import zipfile
 
@@ -172,16 +171,6 @@ def test_other_files_are_refused_with_what_reads_them(tmp_path):
         load_buffer(tmp_path / "nowhere", model.replay_buffer)
 
 
-@pytest.fixture
-def _keep_generators():
-    """A checkpoint that loads changes the generators that all tests share."""
-    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
-    yield
-    random.setstate(python)
-    np.random.set_state(numpy)  # noqa: NPY002
-
-
-@pytest.mark.usefixtures("_keep_generators")
 def test_damaged_checkpoint_is_refused_or_whole(tmp_path):
     env, path = VecNormalize(make_vec_env(Corridor)), tmp_path / "file"
     save_checkpoint(make(env, PERDQN, buffer_size=48).learn(60), path)
