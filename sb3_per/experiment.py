@@ -99,23 +99,14 @@ class Experiment(ExperimentManager):
         if self.checkpoint is None:  # a resumed run keeps its files
             super()._save_config(saved_hyperparams)
 
-    @property
-    def monitor_kwargs(self) -> dict[str, Any]:
-        """The arguments of ``Monitor``; a resumed run appends to its logs of episodes."""
-        is_new = self.checkpoint is None
-        return self._monitor_kwargs | ({} if is_new else {"override_existing": False})
-
-    @monitor_kwargs.setter
-    def monitor_kwargs(self, given: dict[str, Any]) -> None:
-        self._monitor_kwargs = given
-
     def create_envs(self, n_envs: int, eval_env: bool = False, no_log: bool = False) -> VecEnv:
-        """Create environments as RL-Zoo does."""
-        wrapper = self.env_wrapper
+        """Create environments as RL-Zoo does; a resumed run appends to its logs of episodes."""
+        before = self.env_wrapper, self.monitor_kwargs
         if self.checkpoint is not None and not eval_env:
-            self.env_wrapper = partial(_continue_log, wrapper)
+            self.env_wrapper = partial(_continue_log, self.env_wrapper)
+            self.monitor_kwargs = self.monitor_kwargs | {"override_existing": False}
         env = super().create_envs(n_envs, eval_env, no_log)
-        self.env_wrapper = wrapper
+        self.env_wrapper, self.monitor_kwargs = before
         return env
 
     def create_callbacks(self) -> None:
