@@ -20,7 +20,6 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch as th
-from stable_baselines3.common.base_class import BaseAlgorithm
 from torch.nn import functional as F
 
 from sb3_per.algorithms.base import PrioritizedAlgorithm
@@ -83,17 +82,21 @@ class WeightedLoss:
         return self._loss(current, target, *args, **kwargs)
 
 
-class ModelView:
-    """A model as SB3's ``train`` sees it: with other batches. The model itself stays as it is."""
+class View:
+    """An object with other attributes, which its methods see, too. The object stays as it is."""
 
-    def __init__(self, model: BaseAlgorithm, sample: Callable[..., Any]) -> None:
-        vars(self).update(_model=model, replay_buffer=types.SimpleNamespace(sample=sample))
+    __class__ = property(lambda self: type(self._of))  # for `super()` in methods
+
+    def __init__(self, of: object, **others: object) -> None:
+        vars(self).update(_of=of, **others)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
+        found = getattr(self._of, name)
+        is_method = getattr(found, "__self__", None) is self._of
+        return types.MethodType(found.__func__, self) if is_method else found
 
     def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self._model, name, value)
+        setattr(self._of, name, value)
 
 
 class PrioritizedCriticAlgorithm(PrioritizedAlgorithm):
@@ -150,7 +153,7 @@ class PrioritizedCriticAlgorithm(PrioritizedAlgorithm):
         train = train.__func__
         loss = WeightedLoss(self, lookup_global(train, self.loss_name))
         given = () if batch_size is None else (batch_size,)
-        view = ModelView(self, loss.sample)
+        view = View(self, replay_buffer=View(self.replay_buffer, sample=loss.sample))
         with_global(train, self.loss_name, loss)(view, gradient_steps, *given)
         expected = self.n_losses * gradient_steps
         if loss.n_computed != expected:

@@ -248,6 +248,31 @@ def test_another_number_of_losses_is_refused(n_losses):
         ready(make(Prioritized)).train(1, 16)
 
 
+def test_batches_of_a_method_that_train_calls_are_weighted(monkeypatch):
+    class Divided(SAC):
+        def train(self, gradient_steps, batch_size=64):
+            self.replay_buffer.sample(batch_size)  # not for the critics
+            batch = self.draw(batch_size)
+            for values in self.critic(batch.observations, batch.actions):
+                F.mse_loss(values, batch.rewards)
+            self.drawn = batch.slots
+
+        def draw(self, batch_size):
+            assert self.replay_buffer.size() > 0
+            return self.replay_buffer.sample(batch_size)
+
+    class Prioritized(PrioritizedCriticAlgorithm, Divided):
+        pass
+
+    model, updated = ready(make(Prioritized)), []
+    monkeypatch.setattr(
+        model.replay_buffer, "update_priorities", lambda slots, _: updated.append(slots)
+    )
+    model.train(1, 16)
+
+    assert np.array_equal(updated, [model.drawn])
+
+
 def test_train_without_the_loss_is_refused():
     class Changed(SAC):
         train = types.FunctionType(SAC.train.__code__, {})  # of a module without the name F
