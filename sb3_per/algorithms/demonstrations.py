@@ -13,7 +13,7 @@ from stable_baselines3.common.vec_env import VecTransposeImage, unwrap_vec_wrapp
 
 from sb3_per._utils import map_arrays, select
 from sb3_per.buffers.prioritized import PrioritizedReplayBuffer, PrioritizedReplayBufferSamples
-from sb3_per.buffers.storage import rows_in_order
+from sb3_per.buffers.storage import library_class, rows_in_order
 
 if TYPE_CHECKING:
     from sb3_per.algorithms.base import PrioritizedAlgorithm
@@ -68,13 +68,16 @@ def buffer_of(model: PrioritizedAlgorithm, *sources: Any) -> PrioritizedReplayBu
 
     :raises ValueError: for another source, and if there is no transition.
     """
-    pieces = [piece for source in sources for piece in _pieces_of(model, source)]
-    n = sum(len(piece["rewards"]) for piece in pieces)
+    pieces = [(source, piece) for source in sources for piece in _pieces_of(model, source)]
+    n = sum(len(piece["rewards"]) for _, piece in pieces)
     if n == 0:
         raise ValueError("demonstrations must have at least one transition, got none")
     # The row at the write head of full memory-optimised storage could not be sampled.
     buffer = model._new_buffer(n + model.optimize_memory_usage, n_envs=1)
-    for piece in pieces:
+    for source, piece in pieces:
+        # An `add` of the user's has changed what is in our buffers already.
+        is_ours = isinstance(source, PrioritizedReplayBuffer)
+        kind = library_class(buffer) if is_ours else type(buffer)
         ends = np.array(piece["terminations"], dtype=bool)
         cuts = np.array(piece["truncations"], dtype=bool) & ~ends
         cuts[-1:] |= ~ends[-1:]  # another piece may follow
@@ -83,7 +86,7 @@ def buffer_of(model: PrioritizedAlgorithm, *sources: Any) -> PrioritizedReplayBu
             info = {"TimeLimit.truncated": cuts[i], **select(piece.get("infos", {}), i)}
             row: Any = [select(piece[name], np.s_[i : i + 1]) for name in names]
             row += [ends[i] | cuts[i], [info]]
-            buffer.add(*row)
+            kind.add(buffer, *row)
     return buffer
 
 

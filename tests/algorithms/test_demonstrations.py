@@ -8,7 +8,7 @@ from models import Point, make
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.env_util import make_vec_env
 
-from sb3_per import PERDQN, PERSAC, load_checkpoint, save_checkpoint
+from sb3_per import PERDQN, PERSAC, PrioritizedReplayBuffer, load_checkpoint, save_checkpoint
 
 MARK = 7.0  # which only demonstrations show
 
@@ -67,6 +67,22 @@ def test_later_call_adds_demonstrations(tmp_path):
 
     assert len(model.demonstrations) == 50
     assert model.demonstrations.rewards[:, 0].tolist() == [*range(100, 120), *range(100, 130)]
+
+
+class Doubled(PrioritizedReplayBuffer):
+    def add(self, obs, next_obs, action, reward, done, infos):
+        super().add(obs, next_obs, action, 2 * reward, done, infos)
+
+
+def test_add_of_the_user_changes_demonstrations_once():
+    model, other = (make(replay_buffer_class=Doubled) for _ in range(2))
+
+    model.add_demonstrations(shown(2))
+    model.add_demonstrations(shown(1))
+    other.add_demonstrations(model.demonstrations)
+
+    for buffer in (model.demonstrations, other.demonstrations):
+        assert buffer.rewards[:, 0].tolist() == [200, 202, 200]
 
 
 def test_infos_of_demonstrations_come_back():
