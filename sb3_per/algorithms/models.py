@@ -62,7 +62,10 @@ def restore_options(model: PrioritizedAlgorithm) -> None:
     stored = vars(model).pop(STORED, {})
     replaced = set(given)  # not read: a class of the user's may have gone
     of_file = stored.get("prioritization")
-    if given.get("prioritization", of_file) != of_file:
+    prioritization = given.get("prioritization", of_file)
+    # A class of the user's is pickled in the file, and given again if its module has moved.
+    are_classes = callable(prioritization) and isinstance(of_file, dict)
+    if prioritization != of_file and not are_classes:
         replaced |= {*OPTION_NAMES}  # the others were chosen for the stored prioritization
     kind = model.replay_buffer_class
     if isinstance(kind, type) and issubclass(kind, PrioritizedReplayBuffer):  # no file has it there

@@ -266,6 +266,15 @@ def test_options_that_load_is_given_change_only_themselves(tmp_path):
     assert same.replay_buffer.alpha == options["alpha"]
 
 
+def test_class_given_in_place_of_the_stored_one_keeps_its_options(tmp_path):
+    options = {"prioritization": Storable, "alpha": 0.3}
+    make(options=options).save(tmp_path / "model")
+
+    loaded = PERDQN.load(tmp_path / "model", replay_buffer_kwargs={"prioritization": Storable})
+
+    assert options_of(loaded).items() >= options.items()
+
+
 # Buffers
 
 
