@@ -129,6 +129,8 @@ class Experiment(ExperimentManager):
         Train as RL-Zoo does; a resumed run makes the steps that are left.
 
         With ``--save-freq``, Ctrl-C and SIGTERM (of Slurm, of Kubernetes) write a checkpoint.
+
+        :raises SystemExit: with 143 after SIGTERM, since the training is not complete.
         """
         taken: Any = model
         n_steps = self.n_timesteps
@@ -142,13 +144,23 @@ class Experiment(ExperimentManager):
                     _restore_evaluations(callback, model.num_timesteps)
             learn = partial(model.learn, reset_num_timesteps=False)
             taken = SimpleNamespace(learn=learn, env=model.env)  # all that RL-Zoo uses
-        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+        received: list[int] = []
+
+        def stop(number: int, frame: Any) -> None:
+            received.append(number)
+            raise KeyboardInterrupt  # RL-Zoo ends the training
+
+        before = signal.getsignal(signal.SIGTERM)
+        if self.save_freq > 0:
+            signal.signal(signal.SIGTERM, stop)
         try:
             super().learn(taken)
         finally:
             signal.signal(signal.SIGTERM, before)
         if self.save_freq > 0 and model.num_timesteps < n_steps:
             print(f"Stopped after {model.num_timesteps} steps: --resume continues")  # noqa: T201  # as RL-Zoo speaks
+        if received:
+            raise SystemExit(128 + received[0])
 
 
 def newest_run(folder: Path, env_name: str) -> Path | None:

@@ -190,7 +190,7 @@ def test_stopped_training_is_resumed(signal_number, tmp_path, monkeypatch, run_h
     resumed_from = int(latest.name.split("_")[2])
     assert 600 <= resumed_from < 2000
     if signal_number == signal.SIGTERM:
-        assert stopped.returncode == 0
+        assert stopped.returncode == 143
         assert f"Stopped after {resumed_from} steps: --resume continues" in printed
     config = (folder / "CartPole-v1" / "config.yml").read_text()
     (folder / "CartPole-v1" / "args.yml").write_text("")  # as after a power cut

@@ -187,7 +187,7 @@ def table_of_runs(results: Results) -> pd.DataFrame:
                 "steps_per_cpu_second": result["trained"] / result["seconds"]["training_cpu"],
                 "cpu_seconds": result["seconds"]["cpu"],
                 "device": result["versions"].get("device"),
-                "support_edge": result.get("support_edge") or math.nan,
+                "support_edge": result.get("support_edge"),
             }
         )
     return pd.DataFrame(rows, columns=RUN_COLUMNS)
