@@ -6,7 +6,7 @@ import contextlib
 import inspect
 import pathlib
 import warnings
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
 from math import inf
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -33,13 +33,16 @@ from sb3_per.algorithms.models import (
     require_matching_policy,
     restore_options,
 )
+from sb3_per.algorithms.networks import Parts
 from sb3_per.buffers.files import is_archive, load_buffer, read_pickled_buffer, save_buffer
 from sb3_per.buffers.her import PrioritizedHerReplayBuffer, require_compute_reward
 from sb3_per.buffers.prioritized import PrioritizedReplayBuffer
 from sb3_per.options import LAP, PAPER, ReplayBufferKwargs, as_beta, beta_at
 
-# Options that belong in ``replay_buffer_kwargs`` alone.
+# Where options belong that are no arguments of an algorithm: Rainbow's parts, and the buffer's.
+PLACES = dict.fromkeys(Parts.__annotations__, "policy_kwargs")
 OF_BUFFERS = ReplayBufferKwargs.__annotations__.keys() - {"n_steps", "gamma"}
+PLACES |= dict.fromkeys(OF_BUFFERS, "replay_buffer_kwargs")
 SelfPrioritized = TypeVar("SelfPrioritized", bound="PrioritizedAlgorithm")
 
 
@@ -73,8 +76,9 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
     if not TYPE_CHECKING:  # type checkers and editors read the constructor
 
         def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-            """Say where an option of the buffer belongs."""
-            _require_in_place(kwargs.keys() - cls.__signature__.parameters)
+            """Say where an option of the buffer or of Rainbow's network belongs."""
+            for name in sorted(PLACES.keys() & kwargs.keys() - cls.__signature__.parameters):
+                raise ValueError(f"{name} is an option: pass {PLACES[name]}=dict({name}=...)")
             return super().__new__(cls)
 
         def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -380,10 +384,3 @@ class PrioritizedAlgorithm(OffPolicyAlgorithm):
         """
         # SB3's `save`, of a copy whose fields SB3 can read.
         super(PrioritizedAlgorithm, copy_to_save(self)).save(path, exclude, include)
-
-
-def _require_in_place(names: Set[str]) -> None:
-    """Raise ValueError for options of the buffer among an algorithm's arguments."""
-    for name in sorted(names & OF_BUFFERS):
-        place = f"replay_buffer_kwargs=dict({name}=...)"
-        raise ValueError(f"{name} is an option of the buffer: pass {place}")

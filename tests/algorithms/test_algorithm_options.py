@@ -100,8 +100,12 @@ class OwnAlpha(PERDQN):
 
 def test_subclass_may_name_its_own_argument_as_an_option():
     assert make(OwnAlpha, alpha=0.2).replay_buffer.alpha == 0.2
-    with pytest.raises(ValueError, match="beta is an option of the buffer"):
+    with pytest.raises(
+        ValueError, match=r"beta is an option: pass replay_buffer_kwargs=dict\(beta"
+    ):
         make(OwnAlpha, alpha=0.2, beta=0.5)
+    with pytest.raises(ValueError, match=r"noisy is an option: pass policy_kwargs=dict\(noisy"):
+        make(Rainbow, noisy=False)
 
 
 # SB3's pull request #1622 has a buffer of this name.
