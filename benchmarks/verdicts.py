@@ -185,7 +185,7 @@ def table(rows: Sequence[Row]) -> pd.DataFrame:
 
 def _listed(counts: set[int]) -> str:
     listed = " or ".join(map(str, sorted(counts)))
-    return listed if min(counts) >= LEAST_RUNS else f"{listed}: too few for an interval"
+    return listed if min(counts) >= LEAST_RUNS else f"{listed} (few)"
 
 
 def aims() -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Train Rainbow, and Rainbow without one of its parts at a time, on CartPole with one seed."""
+"""Train Rainbow, and Rainbow without one of its parts at a time, on CartPole: three minutes."""
 
 import torch
 from stable_baselines3.common.env_util import make_vec_env
@@ -28,7 +28,7 @@ VARIANTS = {
 
 
 def main(total_timesteps: int = 10_000) -> dict[str, float]:
-    """Return the mean return of each variant. One seed shows that it runs, not which is better."""
+    """Return the mean return of each variant."""
     torch.set_num_threads(1)
     returns = {}
     for name, (parts, options) in VARIANTS.items():
@@ -37,6 +37,7 @@ def main(total_timesteps: int = 10_000) -> dict[str, float]:
         model = Rainbow("MlpPolicy", "CartPole-v1", **arguments).learn(total_timesteps)
         returns[name], _ = evaluate_policy(model, make_vec_env("CartPole-v1", seed=1), 20)
         print(f"{name}: {returns[name]:.0f}")
+    print("One seed shows that it runs, not which is better.")
     return returns
 
 

@@ -82,6 +82,9 @@ class PrioritizedReplayBuffer(SlotReplayBuffer):
     A ``ReplayBuffer`` that samples transitions by priority (Schaul et al. 2016,
     https://arxiv.org/abs/1511.05952).
 
+    ``batch = buffer.sample(32)`` has ``weights`` for the loss, and ``slots`` for
+    ``buffer.update_priorities(batch.slots, td_errors)``; this library's algorithms use both.
+
     A slot that must not be sampled (never written, or the write head of memory-optimised storage)
     has probability 0. The order of a stratified batch is not random: shuffle a batch before you
     split it. One thread may add transitions while another one samples and updates priorities, but
