@@ -57,9 +57,8 @@ class WithDemonstrations:
 def _joined(*parts: Any) -> Any:
     if parts[0] is None:
         return None
-    if isinstance(parts[0], dict):
-        return {key: th.cat([part[key] for part in parts]) for key in parts[0]}
-    return np.concatenate(parts) if isinstance(parts[0], np.ndarray) else th.cat(parts)
+    join: Any = np.concatenate if isinstance(parts[0], np.ndarray) else th.cat
+    return map_arrays(lambda *arrays: join(arrays), *parts)
 
 
 def buffer_of(model: PrioritizedAlgorithm, *sources: Any) -> PrioritizedReplayBuffer:
