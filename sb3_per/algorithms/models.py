@@ -48,7 +48,8 @@ def copy_to_save(model: PrioritizedAlgorithm) -> Any:
     if kind is not resolve_buffer_class(saved.replay_buffer_class, model.observation_space):
         options["replay_buffer_class"] = kind
     if isinstance(model.observation_space, spaces.Dict):
-        options["n_steps"], saved.n_steps = model.n_steps, 1  # SB3 has no n-step returns there
+        # SB3 has no n-step returns there. True is 1 to SB3, and not the 1 that `load` may be given.
+        options["n_steps"], saved.n_steps = model.n_steps, True
     setattr(saved, STORED, json.loads(data_to_json(options)))
     return saved
 
@@ -74,7 +75,7 @@ def restore_options(model: PrioritizedAlgorithm) -> None:
     options = json_to_data(json.dumps(stored))
     model.replay_buffer_class = options.pop("replay_buffer_class", model.replay_buffer_class)
     n_steps = options.pop("n_steps", 1)
-    if model.n_steps == 1:
+    if model.n_steps is True:
         model.n_steps = n_steps
     model.replay_buffer_kwargs = {**options, **given}
 

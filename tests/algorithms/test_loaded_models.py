@@ -72,6 +72,9 @@ def test_arguments_may_change_on_loading(kind, tmp_path):
 
     assert fewer.n_steps == fewer.replay_buffer.n_steps == 1
     assert (changed.n_steps, changed.gamma, changed.n_envs) == (3, 0.8, 3)
+    if kind is PERDQN:
+        make(PERDQN, with_dict(), **N_STEP_DICT).save(tmp_path / "dict")
+        assert PERDQN.load(tmp_path / "dict", n_steps=1).replay_buffer.n_steps == 1
 
 
 # SB3's own models
