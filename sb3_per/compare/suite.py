@@ -212,10 +212,7 @@ def hyperparameters(environment: Environment, variant: Variant) -> dict[str, Any
         value = values.get(key)
         if not isinstance(value, int | float):
             raise ValueError(f"scale needs a number, but {key} is {value!r}")
-        scaled = round(value * factor) if isinstance(value, int) else value * factor
-        if isinstance(value, int) and (value < 0 or scaled < 1 <= value):  # -1 stands for others
-            raise ValueError(f"scale must give whole numbers above 0, got {key} {value} * {factor}")
-        values[key] = scaled
+        values[key] = round(value * factor) if isinstance(value, int) else value * factor
     return values
 
 

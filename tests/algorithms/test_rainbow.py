@@ -185,18 +185,6 @@ def test_dueling_values_are_the_mean_over_the_actions(n_atoms):
     th.testing.assert_close(logits[:, 0] - logits[:, 1], expected)
 
 
-def test_q_values_are_the_means_of_the_distributions():
-    network = filled({"v_min": 1.0, "v_max": 3.0, "n_atoms": 5}).policy.q_net
-    observations = th.randn(6, 2)
-
-    probabilities = network.probabilities(observations)
-
-    assert probabilities.shape == (6, 2, 5)
-    th.testing.assert_close(probabilities.sum(dim=2), th.ones(6, 2))
-    expected = probabilities @ th.tensor([1.0, 1.5, 2.0, 2.5, 3.0])
-    th.testing.assert_close(network(observations), expected)
-
-
 def test_noisy_layer_is_a_linear_layer_with_noisy_weights():
     layer = NoisyLinear(3, 4, sigma=0.5)
     th.nn.init.uniform_(layer.weight_sigma)
