@@ -32,7 +32,7 @@ class PERDQN(PrioritizedAlgorithm, DQN):
     Deep Q-Network with prioritized experience replay (Schaul et al. 2016,
     https://arxiv.org/abs/1511.05952, algorithm 1). Double Q-learning, which the paper uses, is an
     option. For example:
-    ``PERDQN("MlpPolicy", "CartPole-v1", replay_buffer_kwargs=dict(alpha=0.6)).learn(10_000)``.
+    ``PERDQN("MlpPolicy", "CartPole-v1", replay_buffer_kwargs=dict(beta=0.4)).learn(10_000)``.
 
     Each gradient step samples a batch by priority, weights its Huber loss by the
     importance-sampling weights, and passes the new TD errors to the buffer. Everything else is as
