@@ -43,14 +43,16 @@ SUITES = {
     "few_updates": ("dqn", "alpha1"),
     "goals_dqn": (),
     "goals_sac": (),
-    "minatar_16_envs": (
+    "minatar_16_envs": ("dqn", "per"),
+    "minatar_rainbow": (),
+    "minigrid": ("dqn", "alpha1"),
+    "rainbow_priorities": (
         "dqn",
-        "per",
+        "rainbow_half_uniform",
+        "rainbow_corrected",
         "rainbow_without_noise",
         "rainbow_without_noise_and_priorities",
     ),
-    "minatar_rainbow": (),
-    "minigrid": ("dqn", "alpha1"),
     "sparse": (),
     "sparse_qrdqn": (),
 }

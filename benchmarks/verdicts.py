@@ -22,7 +22,7 @@ from sb3_per.compare.suite import FINAL_EVALUATIONS, Run, Score
 ALL = "all"  # the name of all environments of a row together
 MEASURES = ("P, area", "P, final", "P, final, same CPU time")
 RESULTS = Path("benchmarks/results")
-MANY = "MinAtar, 16 environments"
+ONE, MANY = "MinAtar, one environment", "MinAtar, 16 environments"
 FIVE_BY_FIVE, SIX_BY_SIX = "minigrid_one_step", "minigrid_one_step_6x6"
 
 
@@ -44,8 +44,8 @@ GAINS = (
     Row("Rare rewards, n_steps=3", "PERDQN", ("minigrid",), "alpha1", aim=0.65),
     Row("Rare rewards, n_steps=3", "Rainbow", ("minigrid_parts",), "rainbow", has_times=True),
     Row("Few updates", "PERDQN", ("few_updates",), "alpha1", aim=0.65),
-    Row("MinAtar", "Rainbow", ("minatar_rainbow",), "rainbow", "dqn_three_steps", has_times=True),
-    Row(MANY, "Rainbow", ("minatar_16_envs",), "rainbow_without_noise", has_times=True),
+    Row(ONE, "Rainbow", ("minatar_rainbow",), "rainbow", "dqn_three_steps", has_times=True),
+    Row(MANY, "Rainbow", ("rainbow_priorities",), "rainbow_half_uniform", has_times=True),
 )
 # No gain is shown: the table of the results.
 OTHERS = (
@@ -108,14 +108,16 @@ def equal_time_scores(results: Results, runs: pd.DataFrame, base: str) -> list[f
     """
     Return the final score of each run from as much CPU time as the base's training takes.
 
-    NaN without an evaluation by then, or without the base on the same device. All steps of a run
-    are taken to be equally long.
+    The time is the mean of the base's runs on the same device and platform, which tells machines
+    apart. NaN without an evaluation by then, or without such a run. All steps of a run are taken
+    to be equally long.
 
     :param runs: ``table_of_runs(results)``.
     """
     is_base = runs["variant"] == base
     seconds = pd.Series([_training_seconds(*pair) for pair in results.finished])
-    same = [runs["environment"], runs["device"]]
+    platforms = pd.Series([result["versions"].get("platform") for _, result in results.finished])
+    same = [runs["environment"], runs["device"], platforms]
     budgets = seconds.where(is_base).groupby(same, dropna=False).transform("mean")
     # The base's own runs differ from their mean.
     shares = (budgets / seconds).mask(is_base, 1.0)

@@ -25,12 +25,13 @@ def test_equal_time_is_the_return_at_the_baselines_cost(seconds, score):
     assert scores(made) == pytest.approx({"dqn": 3.0, "per": score}, nan_ok=True)
 
 
-def test_equal_time_counts_the_declared_steps_on_equal_devices():
+@pytest.mark.parametrize("name", ["device", "platform"])
+def test_equal_time_counts_the_declared_steps_on_equal_machines(name):
     made = results(lambda *_: [0.0, 3.0, 6.0], seeds=1)
     found = made.finished[1][1]
     found["trained"] = 180  # a whole rollout
     found["seconds"]["training_cpu"] = 2.0
     assert scores(made)["per"] == 3.0
 
-    found["versions"]["device"] = "cuda"
+    found["versions"][name] = "another"
     assert math.isnan(scores(made)["per"])
