@@ -108,9 +108,8 @@ def equal_time_scores(results: Results, runs: pd.DataFrame, base: str) -> list[f
     """
     Return the final score of each run from as much CPU time as the base's training takes.
 
-    The time is the mean of the base's runs on the same device and platform, which tells machines
-    apart. NaN without an evaluation by then, or without such a run. All steps of a run are taken
-    to be equally long.
+    The time is the mean of the base's runs on the same device and platform. NaN without an
+    evaluation by then, or without such a run. All steps of a run are taken to be equally long.
 
     :param runs: ``table_of_runs(results)``.
     """
