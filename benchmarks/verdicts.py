@@ -108,8 +108,9 @@ def equal_time_scores(results: Results, runs: pd.DataFrame, base: str) -> list[f
     """
     Return the final score of each run from as much CPU time as the base's training takes.
 
-    The time is the mean of the base's runs on the same device and platform. NaN without an
-    evaluation by then, or without such a run. All steps of a run are taken to be equally long.
+    The time is the mean of the base's runs on the same device and platform; NaN without such a
+    run. A run without an evaluation by then has no score: -inf. All steps of a run are taken to be
+    equally long.
 
     :param runs: ``table_of_runs(results)``.
     """
@@ -125,7 +126,8 @@ def equal_time_scores(results: Results, runs: pd.DataFrame, base: str) -> list[f
         steps, returns = curve(run, result)
         in_time = returns[steps <= share * steps[-1]][-FINAL_EVALUATIONS:]
         score = results.suite.environments[run.environment].score or Score(random=0, solved=1)
-        final = float(in_time.mean()) if len(in_time) else math.nan
+        final = float(in_time.mean()) if len(in_time) else -math.inf
+        final = math.nan if math.isnan(share) else final
         # Rounded, so that equal returns are ties.
         scores.append(round((final - score.random) / (score.solved - score.random), 9))
     return scores
@@ -153,6 +155,8 @@ def compared(runs: pd.DataFrame, variant: str, over: str, has_times: bool = Fals
         left, right = ([scores.to_numpy() for _, scores in group[measure]] for group in groups)
         return improvement(left, right)
 
+    # Without a run of the base on the same machine, nothing is known.
+    has_times = has_times and both[0].loc[common, "equal_time_score"].notna().all()
     times = chance("equal_time_score") if has_times else None
     return Chances(chance("area_score"), chance("final_score"), times)
 

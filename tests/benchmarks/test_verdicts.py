@@ -5,7 +5,7 @@ import math
 import pytest
 from small_suite import results
 
-from benchmarks.verdicts import equal_time_scores
+from benchmarks.verdicts import compared, equal_time_scores
 from sb3_per.compare.report import table_of_runs
 
 
@@ -15,14 +15,14 @@ def scores(made):
     )
 
 
-@pytest.mark.parametrize(("seconds", "score"), [(2.0, 3.0), (3.0, 1.5), (100.0, math.nan)])
+@pytest.mark.parametrize(("seconds", "score"), [(2.0, 3.0), (3.0, 1.5), (100.0, -math.inf)])
 def test_equal_time_is_the_return_at_the_baselines_cost(seconds, score):
     made = results(lambda *_: [0.0, 3.0, 6.0], seeds=1)
     made.finished[0][1]["seconds"]["training_cpu"] = 2.0
     # Evaluations do not count: those of a better policy may be longer.
     made.finished[1][1]["seconds"] |= {"cpu": 100.0, "training_cpu": seconds}
 
-    assert scores(made) == pytest.approx({"dqn": 3.0, "per": score}, nan_ok=True)
+    assert scores(made) == pytest.approx({"dqn": 3.0, "per": score})
 
 
 @pytest.mark.parametrize("name", ["device", "platform"])
@@ -35,3 +35,5 @@ def test_equal_time_counts_the_declared_steps_on_equal_machines(name):
 
     found["versions"][name] = "another"
     assert math.isnan(scores(made)["per"])
+    runs = table_of_runs(made).assign(equal_time_score=[*scores(made).values()])
+    assert compared(runs, "per", "dqn", has_times=True).equal_time is None  # not 0
