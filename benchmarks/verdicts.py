@@ -42,7 +42,13 @@ class Row(NamedTuple):
 GAINS = (
     Row("Rare rewards, n_steps=1", "PERDQN", (FIVE_BY_FIVE, SIX_BY_SIX), "alpha1", aim=0.90),
     Row("Rare rewards, n_steps=3", "PERDQN", ("minigrid",), "alpha1", aim=0.65),
-    Row("Rare rewards, n_steps=3", "Rainbow", ("minigrid_parts",), "rainbow", has_times=True),
+    Row(
+        "Rare rewards, n_steps=3",
+        "Rainbow",
+        ("rainbow_priorities_minigrid",),
+        "rainbow",
+        has_times=True,
+    ),
     Row("Few updates", "PERDQN", ("few_updates",), "alpha1", aim=0.65),
     Row(ONE, "Rainbow", ("minatar_rainbow",), "rainbow", "dqn_three_steps", has_times=True),
     Row(MANY, "Rainbow", ("rainbow_priorities",), "rainbow_half_uniform", has_times=True),
