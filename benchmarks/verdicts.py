@@ -161,7 +161,7 @@ def compared(runs: pd.DataFrame, variant: str, over: str, has_times: bool = Fals
         left, right = ([scores.to_numpy() for _, scores in group[measure]] for group in groups)
         return improvement(left, right)
 
-    # Without a run of the base on the same machine, nothing is known.
+    # Without a run of the base on the same device and platform, nothing is known.
     has_times = has_times and both[0].loc[common, "equal_time_score"].notna().all()
     times = chance("equal_time_score") if has_times else None
     return Chances(chance("area_score"), chance("final_score"), times)
