@@ -23,6 +23,7 @@ from sb3_per.compare.statistics import LEAST_RUNS, Estimate, interquartile_mean,
 
 PUBLISHED = Path(__file__).with_suffix(".csv")
 RAINBOW, WITHOUT = "rainbow", "rainbow_without_priorities"
+HALF_UNIFORM = "rainbow_half_uniform"
 FloatArray = NDArray[np.float64]
 SUMMARIES: dict[str, Callable[..., FloatArray]] = {
     "mean": np.mean,
@@ -30,31 +31,35 @@ SUMMARIES: dict[str, Callable[..., FloatArray]] = {
     "interquartile mean": interquartile_mean,
 }
 AIMS = {"mean": 0.285, "median": 0.161, "interquartile mean": 0.142}
-LEAST_P = 0.55
+PAIRS = {
+    "P(Rainbow better than without priorities), aim 0.55": (RAINBOW, WITHOUT),
+    "P(half uniform better than Rainbow), rule 0.60": (HALF_UNIFORM, RAINBOW),
+}
 
 
 def main(path: str) -> None:
-    """Print a table of the games, their summary, P over no priorities, and what runs cost."""
+    """Print a table of the games, their summary, both P, and what runs cost."""
     results = read_packed(Path(path))
     games = games_of(results)
     finished = games[games[RAINBOW].notna()]
     print(as_table(games.reset_index()))
     print(f"\nHuman-normalized scores, {len(finished)} of {len(games)} games:\n")
     print(markdown(summary(finished, episodes_of(results, [*finished.index]))))
-    print(f"\nP(Rainbow better than without priorities), aim {LEAST_P}: {better(games)}\n")
+    print("\n", *(f"{text}: {better(games, *pair)}\n" for text, pair in PAIRS.items()), sep="")
     print(markdown(costs(results)))
 
 
 def games_of(results: Results) -> pd.DataFrame:
-    """Return published returns, returns of both variants, and all three normalized, by game."""
+    """Return published returns, returns of each variant, and all of them normalized, by game."""
     games = pd.read_csv(PUBLISHED, comment="#", index_col="game").rename(
         columns={"der_mean": "published"}
     )
     runs = table_of_runs(results)
     runs["game"] = runs["environment"].map(_game)
     returns = runs.pivot_table("final_return", "game", "variant")
-    games = games.join(returns.reindex(columns=[RAINBOW, WITHOUT]))
-    for name in ("published", RAINBOW, WITHOUT):
+    variants = [RAINBOW, WITHOUT, HALF_UNIFORM]
+    games = games.join(returns.reindex(columns=variants))
+    for name in ("published", *variants):
         scale = games["human"] - games["random"]
         games[f"{name}, score"] = (games[name] - games["random"]) / scale
     return games
@@ -97,12 +102,12 @@ def summary(games: pd.DataFrame, episodes: list[FloatArray]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def better(games: pd.DataFrame) -> str:
-    """Return the share of games in which Rainbow is better than without priorities."""
-    pairs = games[[RAINBOW, WITHOUT]].dropna()
+def better(games: pd.DataFrame, variant: str, base: str) -> str:
+    """Return the share of games in which a variant's return is above the base's."""
+    pairs = games[[variant, base]].dropna()
     if pairs.empty:
         return "no game has both"
-    wins = (np.sign(pairs[RAINBOW] - pairs[WITHOUT]) + 1) / 2  # ties count half
+    wins = (np.sign(pairs[variant] - pairs[base]) + 1) / 2  # ties count half
     return f"{as_text(_estimate([wins.to_numpy()], np.mean), 2)} over {len(pairs)} games"
 
 

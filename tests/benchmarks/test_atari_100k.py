@@ -47,7 +47,7 @@ def test_published_returns_have_the_published_summary():
     assert rows["published"].astype(float).tolist() == list(atari_100k.AIMS.values())
     for column in ("ours, interval over games", "ours, interval over episodes"):
         assert [text.split()[0] for text in rows[column]] == [*rows["published"]]
-    assert atari_100k.better(games) == "no game has both"
+    assert atari_100k.better(games, atari_100k.RAINBOW, atari_100k.WITHOUT) == "no game has both"
 
 
 def test_interval_over_episodes_knows_no_other_games():
@@ -61,12 +61,14 @@ def test_interval_over_episodes_knows_no_other_games():
 
 
 @pytest.mark.parametrize(("gain", "share"), [(5.0, "1.00"), (0.0, "0.50"), (-5.0, "0.00")])
-def test_better_counts_games_and_half_of_the_ties(gain, share):
-    games = atari_100k.games_of(
-        results(lambda variant, *_: 10.0 + gain * (variant == atari_100k.RAINBOW))
-    )
+@pytest.mark.parametrize(
+    ("variant", "base"),
+    [(atari_100k.RAINBOW, atari_100k.WITHOUT), (atari_100k.HALF_UNIFORM, atari_100k.RAINBOW)],
+)
+def test_better_counts_games_and_half_of_the_ties(variant, base, gain, share):
+    games = atari_100k.games_of(results(lambda made, *_: 10.0 + gain * (made == variant)))
 
-    assert atari_100k.better(games) == f"{share} [{share}, {share}] over 26 games"
+    assert atari_100k.better(games, variant, base) == f"{share} [{share}, {share}] over 26 games"
 
 
 def test_report_of_some_games_is_printed(tmp_path, capsys):
