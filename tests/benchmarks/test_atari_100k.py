@@ -73,7 +73,7 @@ def test_better_counts_games_and_half_of_the_ties(variant, base, gain, share):
 
 def test_report_of_some_games_is_printed(tmp_path, capsys):
     def some(variant, game, _):
-        return 100.0 if game in ("Krull", "Pong") and variant == atari_100k.RAINBOW else None
+        return 100.0 if game in ("Krull", "Pong") and variant != atari_100k.WITHOUT else None
 
     pack(results(some), tmp_path / "some.jsonl.gz")
 
@@ -81,5 +81,7 @@ def test_report_of_some_games_is_printed(tmp_path, capsys):
 
     printed = capsys.readouterr().out
     assert "2 of 26 games" in printed
-    assert "| cpu | 2.0 | 1.0 | 1000.0 | 2000.0 | 2 |" in printed
+    assert "without priorities), aim 0.55: no game has both" in printed
+    assert "half uniform better than Rainbow), rule 0.60: 0.50 over 2 games" in printed
+    assert "| cpu | 2.0 | 1.0 | 1000.0 | 2000.0 | 4 |" in printed
     assert np.isnan(atari_100k.games_of(results(some))[atari_100k.RAINBOW]["Boxing"])
