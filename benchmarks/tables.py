@@ -79,12 +79,18 @@ def tasks(suite: str, base: str, *others: str) -> pd.DataFrame:
 
 
 def pairs(suite: str, *names: str) -> pd.DataFrame:
-    """Return P over all environments for each pair of variants, written as ``variant:base``."""
+    """
+    Return P over all environments for each pair of variants.
+
+    :param names: ``variant:base``, or ``variant:base:seed`` for the seeds from that one on.
+    """
     results, runs = _suite(suite)
     made = []
-    for variant, base in (name.split(":") for name in names):
+    for variant, base, *first in (name.split(":") for name in names):
         label = f"{results.suite.label(variant)} over {results.suite.label(base)}"
-        made.append({"": label, **_chances(runs, variant, base)})
+        chosen = runs[runs["seed"] >= int(first[0])] if first else runs
+        label += f", seeds from {first[0]}" if first else ""
+        made.append({"": label, **_chances(chosen, variant, base)})
     return pd.DataFrame(made)
 
 
@@ -121,14 +127,15 @@ def demonstrations() -> pd.DataFrame:
 
 def atari() -> pd.DataFrame:
     """Return the returns in each game of Atari 100k."""
-    columns = ["random", atari_100k.RAINBOW, atari_100k.WITHOUT, "published", "human"]
+    ours = [atari_100k.RAINBOW, atari_100k.WITHOUT, atari_100k.HALF_UNIFORM]
+    columns = ["random", *ours, "published", "human"]
     games = atari_100k.games_of(load("atari_100k"))
     games = games.sort_values("published, score", ascending=False)  # as in the picture
     texts = games[columns].map(
         lambda value: f"{value:,.{1 if value < 100 else 0}f}".replace(".0", "")
     )
-    names = {"random": "random play", atari_100k.RAINBOW: "ours"}
-    names[atari_100k.WITHOUT] = "without priorities"
+    titles = ["ours", "without priorities", "half uniform"]
+    names = {"random": "random play", **dict(zip(ours, titles, strict=True))}
     return texts.replace("nan", "").rename(columns=names).reset_index()
 
 
