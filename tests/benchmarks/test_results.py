@@ -24,6 +24,14 @@ PACKAGES = {"MiniGrid": "minigrid", "MinAtar": "minatar", "Lunar": "Box2D", "Hop
 PACKAGES |= {"NoFrameskip": "ale_py"}
 
 
+def test_pairs_from_a_seed_on_leave_out_the_seeds_before():
+    names = (f"rainbow_half_uniform:dqn{first}" for first in ("", ":100", ":105"))
+
+    every, same, later = tables.pairs("rainbow_priorities", *names)["P, area"]
+
+    assert every == same != later
+
+
 def test_tables_of_the_pages_are_current(monkeypatch):
     monkeypatch.chdir(ROOT)
     pages = {path: path.read_text(encoding="utf-8") for path in Path("docs").rglob("*.md")}
