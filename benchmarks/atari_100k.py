@@ -32,13 +32,14 @@ SUMMARIES: dict[str, Callable[..., FloatArray]] = {
 }
 AIMS = {"mean": 0.285, "median": 0.161, "interquartile mean": 0.142}
 PAIRS = {
-    "P(Rainbow better than without priorities), aim 0.55": (RAINBOW, WITHOUT),
-    "P(half uniform better than Rainbow), rule 0.60": (HALF_UNIFORM, RAINBOW),
+    "P(the paper's priorities better than none), aim 0.55": (RAINBOW, WITHOUT),
+    "P(half uniform better than the paper's priorities), rule 0.60": (HALF_UNIFORM, RAINBOW),
+    "P(half uniform better than none)": (HALF_UNIFORM, WITHOUT),
 }
 
 
 def main(path: str) -> None:
-    """Print a table of the games, their summary, both P, and what runs cost."""
+    """Print a table of the games, their summary, each P, and what runs cost."""
     results = read_packed(Path(path))
     games = games_of(results)
     finished = games[games[RAINBOW].notna()]

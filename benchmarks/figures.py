@@ -162,7 +162,7 @@ def draw_atari(file: Path) -> None:
     with figure_style():
         figure = Figure(figsize=(WIDTH, 0.42 * len(scores) + 1.4), layout="constrained")
         panel = figure.subplots()
-        bars = (("this library", ORANGE), ("published", GREY))
+        bars = (("this library, paper's priorities", ORANGE), ("published", GREY))
         for i, (label, colour) in enumerate(bars):
             at = [row + 0.36 * (i - 0.5) for row in range(len(scores))]
             panel.barh(at, scores.iloc[:, i], height=0.36, color=colour, label=label)

@@ -134,7 +134,7 @@ def atari() -> pd.DataFrame:
     texts = games[columns].map(
         lambda value: f"{value:,.{1 if value < 100 else 0}f}".replace(".0", "")
     )
-    titles = ["ours", "without priorities", "half uniform"]
+    titles = ["paper's priorities", "without priorities", "half uniform"]
     names = {"random": "random play", **dict(zip(ours, titles, strict=True))}
     return texts.replace("nan", "").rename(columns=names).reset_index()
 

@@ -8,7 +8,8 @@ from stable_baselines3.common.vec_env import VecEnv, VecFrameStack
 
 from sb3_per import CheckpointCallback, Rainbow, latest_checkpoint, load_checkpoint
 
-# Data-Efficient Rainbow (van Hasselt et al. 2019, https://arxiv.org/abs/1906.05243).
+# Data-Efficient Rainbow (van Hasselt et al. 2019, https://arxiv.org/abs/1906.05243), with half of
+# each batch uniform.
 SETTINGS = {
     "buffer_size": 100_000,
     "learning_starts": 1_600,
@@ -21,6 +22,7 @@ SETTINGS = {
         "noisy_sigma": 0.1,
         "optimizer_kwargs": {"eps": 1.5e-4},
     },
+    "replay_buffer_kwargs": {"uniform_share": 0.5},
 }
 
 

@@ -81,7 +81,7 @@ def test_report_of_some_games_is_printed(tmp_path, capsys):
 
     printed = capsys.readouterr().out
     assert "2 of 26 games" in printed
-    assert "without priorities), aim 0.55: no game has both" in printed
-    assert "half uniform better than Rainbow), rule 0.60: 0.50 over 2 games" in printed
+    assert "better than none), aim 0.55: no game has both" in printed
+    assert "than the paper's priorities), rule 0.60: 0.50 over 2 games" in printed
     assert "| cpu | 2.0 | 1.0 | 1000.0 | 2000.0 | 4 |" in printed
     assert np.isnan(atari_100k.games_of(results(some))[atari_100k.RAINBOW]["Boxing"])
